@@ -174,11 +174,25 @@ def _ascending(calls: CallRange | None) -> CallRange | None:
     return calls
 
 
+class Chunks(BaseModel):
+    """Chunks of DATA that servers of a job have completed, by where they were summed (docs/protocol.md, 5.7).
+
+    switches: in switches. both: in part. servers: in the server alone. They only grow.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    switches: NonNegative
+    both: NonNegative
+    servers: NonNegative
+
+
 class Beat(Request):
     """The body of POST /jobs/{id}/workers/{rank}/heartbeat.
 
     begun: number of collectives so far. asked, calls: the last `ask` and its answer. sums: number of completed sums
-    through the switch. waited_s: total time that the rank has waited for other ranks to start these sums.
+    through the switch. waited_s: total time that the rank has waited for other ranks to start these sums. chunks: of
+    the server in the rank's process, if it serves the job.
     """
 
     begun: NonNegative = 0
@@ -186,6 +200,7 @@ class Beat(Request):
     calls: Annotated[list[CallDocument], Field(max_length=1 << 14)] = []
     sums: NonNegative = 0
     waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
+    chunks: Chunks | None = None
 
 
 class NewServer(Request):
@@ -213,15 +228,23 @@ class RefusedJob(ServedJobId):
     reason: Annotated[str, Field(max_length=LONGEST_REASON)]
 
 
+class CountedJob(ServedJobId):
+    """What a server has summed for a job."""
+
+    chunks: Chunks
+
+
 class ServerBeat(Request):
     """The body of POST /servers/{name}/heartbeat.
 
-    instance: from the answer to POST /servers. serving: the jobs that it admits packets of now.
+    instance: from the answer to POST /servers. serving: the jobs that it admits packets of now. counted: for these, and
+    once more for those that it has ceased to serve.
     """
 
     instance: NonNegative
     serving: Annotated[list[ServedJobId], Field(max_length=1 << 16)] = []
     refused: Annotated[list[RefusedJob], Field(max_length=1 << 10)] = []
+    counted: Annotated[list[CountedJob], Field(max_length=1 << 16)] = []
 
 
 class Loss(Request):
@@ -366,7 +389,7 @@ class Heartbeat(Answer):
     """The answer to a heartbeat.
 
     reason: why the job failed. mismatch: set if ranks called different collectives. ask: the calls that the next
-    heartbeat must contain. waits: by rank.
+    heartbeat must contain. waits: by rank. chunks: as in JobStatus.
     """
 
     state: State
@@ -375,6 +398,7 @@ class Heartbeat(Answer):
     mismatch: Annotated[Mismatch | None, _unless_unreadable(None)] = None
     ask: Annotated[CallRange | None, AfterValidator(_ascending), _unless_unreadable(None)] = None
     waits: Annotated[Mapping[Rank, Waits], _unless_unreadable({})] = {}
+    chunks: Annotated[Chunks | None, _unless_unreadable(None)] = None
 
 
 class TreeSwitch(Answer):
@@ -394,6 +418,16 @@ class TreeSwitch(Answer):
     above: tuple[str, ...]
 
 
+class Displaced(Answer):
+    """How often the switches gave a shared slot of a job to another contribution, and sent on what was in it.
+
+    evicted: to one of a job of a higher priority. expired: because the sum there was too old.
+    """
+
+    evicted: NonNegative
+    expired: NonNegative
+
+
 class JobStatus(Answer):
     """A job.
 
@@ -406,7 +440,8 @@ class JobStatus(Answer):
     both these and servers, and its tree has no slot versions of its own. relay: of its servers. servers: by index,
     known once all ranks have registered; chunk c belongs to server (c mod slots) mod len(servers). members: all
     workers, known then too. serving: the indices of the servers that admit its packets; the job runs when all do, and
-    its switches have its entries.
+    its switches have its entries. chunks: of all its servers, as of their last heartbeats or those of the ranks that run
+    them; null without servers. displaced: at all its switches; null if not read, or without shared slots.
     """
 
     id: Annotated[int, Field(ge=1, le=65535)]
@@ -431,6 +466,8 @@ class JobStatus(Answer):
     servers: tuple[JobServer, ...] = ()
     members: tuple[WorkerAddress, ...] = ()
     serving: tuple[NonNegative, ...] = ()
+    chunks: Annotated[Chunks | None, _unless_unreadable(None)] = None
+    displaced: Annotated[Displaced | None, _unless_unreadable(None)] = None
 
 
 class CreatedJob(JobStatus):

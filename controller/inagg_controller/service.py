@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -33,7 +33,7 @@ from inagg_controller.fabric.links import Change, Links
 from inagg_controller.fabric.topology import Place, SwitchNode, Topology
 from inagg_controller.jobs.calls import Report
 from inagg_controller.jobs.job import Effect, Install, Job, Registered, Regroup
-from inagg_controller.jobs.servers import INTERVAL_S, JobKey, Server, Worker
+from inagg_controller.jobs.servers import INTERVAL_S, JobKey, Server, Summed, Worker
 from inagg_controller.jobs.table import SWITCH_LOST, SWITCH_TAKEN, JobTable
 from inagg_controller.managed import ManagedSwitch
 from inagg_controller.switch.client import Count, Switch
@@ -75,6 +75,18 @@ class Network:
     link_timeout_s: float = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """What switches have counted of a job.
+
+    admitted: rank -> contributions that its switch has admitted. displaced: by switch and whether the sum had expired
+    (else it was evicted), how often another contribution took a shared slot of the job; without shared slots empty.
+    """
+
+    admitted: dict[int, Count] = field(default_factory=dict)
+    displaced: dict[tuple[str, bool], int] = field(default_factory=dict)
+
+
 class Service:
     """The running controller. All methods must be called in the loop that start() ran in.
 
@@ -106,7 +118,7 @@ class Service:
         self._work = asyncio.Event()
         self._stopping = False
         self._attended: set[asyncio.Timeout] = set()
-        self._last_counts: dict[int, dict[int, Count]] = {}
+        self._last_counts: dict[int, JobCounts] = {}
 
     def _managed(self, node: SwitchNode, switch: Switch) -> ManagedSwitch:
         connection = Connection(
@@ -273,14 +285,19 @@ class Service:
         return server
 
     async def server_heartbeat(
-        self, name: str, instance: int, serving: Iterable[JobKey], refused: Mapping[JobKey, str]
+        self,
+        name: str,
+        instance: int,
+        serving: Iterable[JobKey],
+        refused: Mapping[JobKey, str],
+        counted: Mapping[JobKey, Summed],
     ) -> list[Job]:
         """See JobTable.server_heartbeat; the jobs that the server is to serve.
 
         Waits until they differ from those that it serves, at most one heartbeat interval.
         """
         with self._changes():
-            self.jobs.server_heartbeat(name, instance, self._clock(), serving, refused)
+            self.jobs.server_heartbeat(name, instance, self._clock(), serving, refused, counted)
         server = self.jobs.servers[name]
 
         def satisfied() -> bool:
@@ -409,26 +426,33 @@ class Service:
                 while condition() and not self._stopping:
                     await self._changed.wait()
 
-    async def job_counts(self, job: Job) -> Mapping[int, Count] | None:
-        """Rank -> contributions that its switch has admitted, for an ended job until its end; None if unknown."""
+    async def job_counts(self, job: Job) -> JobCounts | None:
+        """What the switches have counted of a job, for an ended job until its end; None if unknown."""
         if not job.tree.switches:
             return None
         if job.state != "running":
             return self._last_counts.get(job.id)
         return await self._read_job_counts(job)
 
-    async def _read_job_counts(self, job: Job) -> dict[int, Count]:
+    async def _read_job_counts(self, job: Job) -> JobCounts:
         """The counts of `job_counts`, at the switches that are connected."""
         leaves = [leaf for leaf in job.tree.switches if leaf.ranks]
         counts = await self._of_connected(
             lambda managed: managed.switch.read_admitted(), [leaf.name for leaf in leaves]
         )
-        return {
+        admitted = {
             rank: counts[leaf.name][job.id, member]
             for leaf in leaves
             for member, rank in enumerate(leaf.ranks)
             if (job.id, member) in counts.get(leaf.name, {})
         }
+        displaced = {
+            (name, expired): count.packets
+            for name, found in (await self.displaced(job)).items()
+            for (number, expired), count in found.items()
+            if number == job.id
+        }
+        return JobCounts(admitted, displaced)
 
     async def counters(self) -> Mapping[str, Mapping[str, Mapping[int, Count]]]:
         """The indexed counters of the connected switches without zeros: switch -> name -> port -> count.
@@ -446,6 +470,16 @@ class Service:
     async def admitted(self) -> Mapping[str, Mapping[tuple[int, int], Count]]:
         """Contributions that the connected switches have admitted: switch -> (job, member number) -> count."""
         return await self._of_connected(lambda managed: managed.switch.read_admitted())
+
+    async def displaced(self, job: Job | None = None) -> Mapping[str, Mapping[tuple[int, bool], Count]]:
+        """Contributions that took shared slots from jobs: switch -> (job, whether its sum had expired) -> count.
+
+        job: only at its switches, if it has shared slots.
+        """
+        names = list(self.switches)
+        if job is not None:
+            names = list(job.tree.by_name) if job.aggregation == "shared" else []
+        return await self._of_connected(lambda managed: managed.switch.read_displaced(), names)
 
     async def _of_connected(
         self, read: Callable[[ManagedSwitch], _T], names: Iterable[str] | None = None
@@ -565,7 +599,12 @@ class Service:
             job = self.jobs.jobs.get(effect.job)
             if job is not None:
                 # A removal that is repeated no longer finds the counts of the switches where it succeeded.
-                self._last_counts.setdefault(job.id, {}).update(await self._read_job_counts(job))
+                last, now = (
+                    self._last_counts.setdefault(job.id, JobCounts()),
+                    await self._read_job_counts(job),
+                )
+                last.admitted.update(now.admitted)
+                last.displaced.update(now.displaced)
             refusals = []
             for name, entries in reversed([*effect.entries.items()]):
                 try:

@@ -22,6 +22,7 @@ class MemorySwitch:
         self.refuse_removal: Callable[[Entity], bool] = lambda entity: False
         self.away = False
         self.admitted: dict[tuple[int, int], Count] = {}
+        self.displaced: dict[tuple[int, bool], Count] = {}
         self.calls: list[tuple[str, Entity]] = []
         self.emit: Callable[[bytes], None] = lambda frame: None
         self.on_packet: Callable[[bytes], None] = lambda frame: None
@@ -68,6 +69,10 @@ class MemorySwitch:
     def read_admitted(self) -> Mapping[tuple[int, int], Count]:
         self._check()
         return self.admitted
+
+    def read_displaced(self) -> Mapping[tuple[int, bool], Count]:
+        self._check()
+        return self.displaced
 
     def close(self) -> None:
         pass

@@ -6,6 +6,7 @@ from p4.config.v1 import p4info_pb2
 from inagg_controller.switch.entries import (
     ADMISSION,
     BOUND_PORT,
+    DISPLACEMENT,
     LINKED_PORT,
     PARENT,
     SERVER,
@@ -74,6 +75,7 @@ TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
         "InaggIngress.shared_slots.send",
         {"port": 9, "mac": 48, "ip": 32, "udp_port": 16, "rank": 8},
     ),
+    DISPLACEMENT: ({"job": 16, "expired": 1}, "InaggIngress.shared_slots.count_displaced", {}),
     LINKED_PORT: ({"port": 9}, "InaggIngress.beacons.to_controller", {}),
     "InaggEgress.delivery.receiver": (
         {"job": 16, "rank": 8},
@@ -88,6 +90,10 @@ OTHER_ACTIONS: dict[str, tuple[str, dict[str, int]]] = {
     PARENT: ("InaggIngress.admission.relay_result", {"epoch": 32, "up": 9}),
 }
 COUNTERS = ("InaggIngress.slots.started", "InaggEgress.delivery.result_sent")
+DIRECT_COUNTERS = {
+    ADMISSION: "InaggIngress.admission.admitted",
+    DISPLACEMENT: "InaggIngress.shared_slots.displaced",
+}
 REGISTERS = {"slot_epoch": SLOT_VERSIONS, "pool": SLOT_VERSIONS * WORDS}
 
 
@@ -119,8 +125,8 @@ def _add_table(p4info: p4info_pb2.P4Info, number: int, name: str) -> None:
         table.action_refs.add(id=described.preamble.id)
         for index, (param, bits) in enumerate(params.items(), start=1):
             described.params.add(id=index, name=param, bitwidth=bits)
-    if name == ADMISSION:
+    if name in DIRECT_COUNTERS:
         counter = p4info.direct_counters.add(direct_table_id=table.preamble.id)
-        counter.preamble.id, counter.preamble.name = 0x13000001, "InaggIngress.admission.admitted"
+        counter.preamble.id, counter.preamble.name = 0x13000000 + number, DIRECT_COUNTERS[name]
         counter.spec.unit = p4info_pb2.CounterSpec.BOTH
-        table.direct_resource_ids.append(0x13000001)
+        table.direct_resource_ids.append(0x13000000 + number)

@@ -11,7 +11,15 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
 from inagg_controller.jobs.job import Policy
-from inagg_controller.switch.entries import ADMISSION, PARENT, RECEIVER, SERVER, SHARING, UPLINK
+from inagg_controller.switch.entries import (
+    ADMISSION,
+    DISPLACEMENT,
+    PARENT,
+    RECEIVER,
+    SERVER,
+    SHARING,
+    UPLINK,
+)
 from inagg_controller.switch.program import load_program
 from tests import ROOT
 
@@ -57,11 +65,19 @@ def test_the_programs_own_p4info_has_all_that_the_controller_writes() -> None:
     assert {"started", "slot_taken", "slot_combined", "no_server"} <= set(program.counters)
 
 
-@pytest.mark.parametrize(("above", "servers"), [(6, 8), (8, 6)])
+@pytest.mark.parametrize(
+    ("above", "servers", "sharing", "displacement"), [(6, 8, 3, 9), (8, 6, 4, 7), (6, 6, 3, 6)]
+)
 def test_table_sizes_bound_what_all_jobs_may_have(
-    p4info: p4info_pb2.P4Info, program_files: tuple[Path, Path], above: int, servers: int
+    p4info: p4info_pb2.P4Info,
+    program_files: tuple[Path, Path],
+    above: int,
+    servers: int,
+    sharing: int,
+    displacement: int,
 ) -> None:
-    sizes = {ADMISSION: 8, RECEIVER: 9, PARENT: 7, UPLINK: above, SERVER: servers, SHARING: 3}
+    sizes = {ADMISSION: 8, RECEIVER: 9, PARENT: 7, UPLINK: above, SERVER: servers, SHARING: sharing}
+    sizes[DISPLACEMENT] = displacement  # two entries a job
     for table in p4info.tables:
         table.size = sizes.get(table.preamble.name, table.size)
     program_files[0].write_text(text_format.MessageToString(p4info))

@@ -15,7 +15,16 @@ from inagg_controller.fabric.topology import Host, Place, Topology
 from inagg_controller.jobs.job import Install, Job, Limits, Regroup, Remove
 from inagg_controller.jobs.servers import Seat, Server
 from inagg_controller.jobs.table import JobTable
-from inagg_controller.switch.entries import PARENT, RECEIVER, SERVER, SHARING, JobEntries, Member, TableEntry
+from inagg_controller.switch.entries import (
+    DISPLACEMENT,
+    PARENT,
+    RECEIVER,
+    SERVER,
+    SHARING,
+    JobEntries,
+    Member,
+    TableEntry,
+)
 from inagg_switch import Switch
 from tests import INAGG_P4
 from tests.controller.serving import LEAF_SPINE, STAR
@@ -220,8 +229,9 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
     ]
     assert [match["rank"] for match, _ in values(made, RECEIVER)] == [0, 1, 255]
     assert made.group.replicas == ((1, 256), (2, 256))
-    assert {entry.table for entry in made.receivers} == {RECEIVER, SERVER, SHARING}
-    assert len([entity for stage in made.stages for entity in stage]) == 2 + 2 + 1 + 2 + 3 + 1
+    assert values(made, DISPLACEMENT) == [({"job": 1, "expired": expired}, {}) for expired in (0, 1)]
+    assert {entry.table for entry in made.receivers} == {RECEIVER, SERVER, SHARING, DISPLACEMENT}
+    assert len([entity for stage in made.stages for entity in stage]) == 2 + 2 + 1 + 2 + 2 + 3 + 1
 
 
 @pytest.mark.parametrize("unicast", [False, True])

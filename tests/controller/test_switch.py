@@ -151,6 +151,11 @@ def test_a_job_on_shared_slots_leads_to_its_servers(switch: P4RuntimeSwitch, fak
         )
         for index in range(2)
     }
+    assert servicer.table("InaggIngress.shared_slots.displacement") == {
+        (7, expired): ("InaggIngress.shared_slots.count_displaced", {}) for expired in (0, 1)
+    }
+    assert switch.read_displaced() == {(7, False): Count(7, 700), (7, True): Count(7, 700)}
+    assert switch.read_admitted() == {(7, 0): Count(7, 700), (7, 1): Count(7, 700)}
     lease = {"all": 0b11, "slot_base": 0, "slot_mask": 0, "epoch": 9, "result_group": 2}
     arrival = ("InaggIngress.admission.accept_result", {**lease, "mac": 0xAA, "ip": 0xBB, "first_port": 1})
     assert servicer.table("InaggIngress.admission.parent") == {

@@ -26,8 +26,10 @@ from inagg_contract.documents import (
     Aggregator,
     Beat,
     CallRange,
+    Chunks,
     Counters,
     CreatedJob,
+    Displaced,
     Endpoint,
     Health,
     Heartbeat,
@@ -67,8 +69,8 @@ from inagg_controller.http.reference import reference_page
 from inagg_controller.jobs.calls import Call, Question, Report, Wait
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.leases import Lease
-from inagg_controller.jobs.servers import INTERVAL_S, TIMEOUT_S, JobKey, Server, Worker
-from inagg_controller.service import Service
+from inagg_controller.jobs.servers import INTERVAL_S, TIMEOUT_S, JobKey, Server, Summed, Worker
+from inagg_controller.service import JobCounts, Service
 from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import Member
 
@@ -316,7 +318,8 @@ def _of_servers(service: Service) -> APIRouter:
         """Report that a server is alive and which jobs it serves; learn which it is to serve. The answer comes when
         they differ, or after the heartbeat interval."""
         refused = {_key(job): job.reason for job in beat.refused}
-        jobs = await service.server_heartbeat(name, beat.instance, map(_key, beat.serving), refused)
+        counted = {_key(job): _summed(job.chunks) for job in beat.counted}
+        jobs = await service.server_heartbeat(name, beat.instance, map(_key, beat.serving), refused, counted)
         return ServerOrders.model_construct(jobs=tuple(_served_job(service, job, name) for job in jobs))
 
     @router.delete("/{name}")
@@ -330,6 +333,10 @@ def _of_servers(service: Service) -> APIRouter:
 
 def _key(job: ServedJobId) -> JobKey:
     return JobKey(job.id, job.epoch)
+
+
+def _summed(chunks: Chunks) -> Summed:
+    return Summed(chunks.switches, chunks.both, chunks.servers)
 
 
 def _served_job(service: Service, job: Job, server: str) -> ServedJob:
@@ -353,7 +360,7 @@ def _relay(service: Service, job: Job) -> Relay | None:
     return Relay.model_construct(ip=aggregator.ip, udp_port=aggregator.udp_port)
 
 
-def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) -> JobStatus:
+def _job(service: Service, job: Job, counts: JobCounts | None = None) -> JobStatus:
     policy = service.jobs.policy
     return JobStatus.model_construct(
         id=job.id,
@@ -373,7 +380,8 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
         results=None
         if job.results_ip is None
         else Endpoint(ip=format_ip(job.results_ip), udp_port=INAGG_PORT),
-        counters=None if counts is None else _counts(counts),
+        counters=None if counts is None else _counts(counts.admitted),
+        displaced=None if counts is None else _displaced(counts.displaced),
         tree=tuple(
             TreeSwitch.model_construct(
                 switch=switch.name,
@@ -406,7 +414,22 @@ def _on_servers(service: Service, job: Job) -> dict[str, Any]:
         ),
         "members": _workers(job) if share.seats else (),
         "serving": tuple(sorted(share.serving)),
+        "chunks": _chunks(job),
     }
+
+
+def _chunks(job: Job) -> Chunks | None:
+    return None if job.summed is None else Chunks.model_construct(**job.summed._asdict())
+
+
+def _displaced(counts: Mapping[tuple[str, bool], int]) -> Displaced | None:
+    """The sums over all switches; None if there are none."""
+    if not counts:
+        return None
+    totals: Counter[bool] = Counter()
+    for (_, expired), count in counts.items():
+        totals[expired] += count
+    return Displaced.model_construct(evicted=totals[False], expired=totals[True])
 
 
 def _workers(job: Job) -> tuple[WorkerAddress, ...]:
@@ -492,6 +515,7 @@ def _report(beat: Beat) -> Report:
         None if beat.asked is None else Question(beat.asked.first, beat.asked.last),
         [Call(call.digest, call.text) for call in beat.calls],
         Wait(beat.sums, beat.waited_s),
+        None if beat.chunks is None else _summed(beat.chunks),
     )
 
 
@@ -507,6 +531,7 @@ def _heartbeat(job: Job) -> Heartbeat:
             rank: Waits.model_construct(sums=wait.sums, waited_s=wait.waited_s)
             for rank, wait in job.waits.items()
         },
+        chunks=_chunks(job),
     )
 
 

@@ -36,8 +36,9 @@ async def exposition(service: Service, api: ApiCounts) -> bytes:
     """The metrics in Prometheus' text format; without the counters of switches that are not connected."""
     try:
         counters, admitted = await service.counters(), await service.admitted()
+        displaced = await service.displaced()
     except UnavailableError:
-        counters, admitted = {}, {}
+        counters, admitted, displaced = {}, {}, {}
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     registry.register(_Once(lambda: _of_service(service)))
@@ -45,6 +46,7 @@ async def exposition(service: Service, api: ApiCounts) -> bytes:
     registry.register(_Once(lambda: _of_classes(service)))
     registry.register(_Once(lambda: _of_jobs(service)))
     registry.register(_Once(lambda: _of_switches(service, counters, admitted)))
+    registry.register(_Once(lambda: _of_shared_slots(service, displaced)))
     registry.register(_Once(lambda: _of_api(api)))
     return generate_latest(registry)
 
@@ -164,6 +166,14 @@ def _of_jobs(service: Service) -> Iterator[Metric]:
     ranks = {(*key, state): count for key, job in names.items() for state, count in _ranks(job).items()}
     yield _gauge("inagg_job_ranks", "Ranks of a job", ("job", "name", "state"), ranks)
     labels = ("job", "rank")
+    chunks = {
+        (*key, place): count
+        for key, job in names.items()
+        if job.summed is not None
+        for place, count in job.summed._asdict().items()
+    }
+    text = "Chunks that a job's servers have completed, by where they were summed"
+    yield _counter("inagg_job_chunks", text, ("job", "name", "summed_in"), chunks)
     ages = {
         (str(job.id), str(rank)): age for job in jobs for rank, age in service.heartbeat_ages(job).items()
     }
@@ -223,6 +233,19 @@ def _of_switches(
     yield from _packets_and_bytes("rank_admitted", text, ("job", "rank"), ranks)
     text = "Partial sums of a switch that a switch above admitted"
     yield from _packets_and_bytes("partial_admitted", text, ("job", "switch", "above"), switches)
+
+
+def _of_shared_slots(
+    service: Service, displaced: Mapping[str, Mapping[tuple[int, bool], Count]]
+) -> Iterator[Metric]:
+    counts = {
+        (str(job), switch, "expired" if expired else "evicted"): count.packets
+        for switch, found in displaced.items()
+        for (job, expired), count in found.items()
+        if job in service.jobs.jobs
+    }
+    text = "Sums of a job that left a shared slot because another contribution took it"
+    yield _counter("inagg_job_displaced", text, ("job", "switch", "cause"), counts)
 
 
 def _packets_and_bytes(

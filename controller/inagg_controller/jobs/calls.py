@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from inagg_controller.jobs.servers import Summed
+
 
 class Call(NamedTuple):
     """One collective. digest: 32 bits over its text and the texts of all collectives before it."""
@@ -43,12 +45,14 @@ class Report:
 
     begun: the number of the last call. question: the question that `calls` answers. `calls` ends with the question's
     last number; its first calls are missing if the rank has forgotten them, and all if it has started too many since.
+    summed: by the server in the rank's process; None: it runs none of the job's.
     """
 
     begun: int
     question: Question | None = None
     calls: Sequence[Call] = ()
     wait: Wait = NEVER_WAITED
+    summed: Summed | None = None
 
 
 @dataclass(frozen=True, slots=True)

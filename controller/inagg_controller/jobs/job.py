@@ -9,7 +9,7 @@ from inagg_controller.fabric.tree import MOST_ROOTS, Tree
 from inagg_controller.jobs.calls import Comparison, Mismatch, Wait
 from inagg_controller.jobs.classes import JobClass
 from inagg_controller.jobs.leases import Lease
-from inagg_controller.jobs.servers import JobKey, ServerShare, Worker
+from inagg_controller.jobs.servers import JobKey, ServerShare, Summed, Worker
 from inagg_controller.switch.entries import JobEntries, Member, MulticastGroup
 from inagg_controller.tokens import new_secret
 
@@ -181,6 +181,11 @@ class Job:
         if self.servers is None:
             return "leased"
         return "shared" if self.tree.switches else "server"
+
+    @property
+    def summed(self) -> Summed | None:
+        """What its servers have summed; None without servers."""
+        return None if self.servers is None else self.servers.summed
 
     @property
     def complete(self) -> bool:

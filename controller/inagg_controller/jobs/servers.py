@@ -37,6 +37,14 @@ class JobKey(NamedTuple):
     epoch: int
 
 
+class Summed(NamedTuple):
+    """How many chunks of DATA are complete, by where they were summed (docs/protocol.md, 5.7)."""
+
+    switches: int = 0
+    both: int = 0
+    servers: int = 0
+
+
 class MemoryLease(NamedTuple):
     """What a server gives to a job. creator: the host that created the job, None for the operator."""
 
@@ -97,7 +105,7 @@ class ServerShare:
 
     count: number of its servers. registered: by index; empty if they are colocated. memory: bytes in each registered
     server. seats: by index, known once all ranks have registered; the servers may have the job's orders from then on.
-    serving: indices of the servers that serve the job.
+    serving: indices of the servers that serve the job. counted: what each has summed, by index.
     """
 
     slots: int
@@ -106,6 +114,7 @@ class ServerShare:
     memory: int = 0
     seats: tuple[Seat, ...] = ()
     serving: set[int] = field(default_factory=set)
+    counted: dict[int, Summed] = field(default_factory=dict)
 
     def serves(self, rank: int) -> bool:
         """Whether a rank's process runs one of the servers."""
@@ -132,6 +141,15 @@ class ServerShare:
     def missing(self) -> list[str]:
         """The names of the servers that do not serve the job."""
         return [seat.name for index, seat in enumerate(self.seats) if index not in self.serving]
+
+    def hear(self, index: int, summed: Summed) -> None:
+        """Record what a server has summed so far. Reports may arrive out of order, or twice."""
+        self.counted[index] = Summed(*map(max, self.counted.get(index, Summed()), summed))
+
+    @property
+    def summed(self) -> Summed:
+        """What all servers have summed."""
+        return Summed(*map(sum, zip(Summed(), *self.counted.values(), strict=True)))
 
     def holds(self, key: JobKey) -> bool:
         """Whether a registered server still leases memory to the job."""

@@ -47,6 +47,7 @@ from inagg_controller.jobs.servers import (
     Server,
     Servers,
     ServerShare,
+    Summed,
     give_back,
     lease,
 )
@@ -353,14 +354,13 @@ class JobTable:
         """
         job = self.job(number)
         self._check_rank(job, rank)
-        if job.servers is None or not job.servers.serves(rank):
-            raise ConflictError(f"rank {rank} of job {number} runs no server of it")
+        share = self._share_of_server(job, rank)
         if job.ended:
             return job
-        if not job.servers.seats:
+        if not share.seats:
             missing = sorted(set(range(job.workers)) - set(job.members))
             raise ConflictError(f"ranks {missing} of job {number} have not registered yet")
-        self._count_in(job, job.servers, rank, now)
+        self._count_in(job, share, rank, now)
         return job
 
     def register_server(self, name: str, ip: int, udp_port: int, memory: int, now: float) -> Server:
@@ -386,8 +386,10 @@ class JobTable:
         now: float,
         serving: Iterable[JobKey] = (),
         refused: Mapping[JobKey, str] | None = None,
+        counted: Mapping[JobKey, Summed] | None = None,
     ) -> None:
-        """Record that a server lives, and which jobs it serves. refused: those that it cannot serve, and why.
+        """Record that a server lives, and which jobs it serves. refused: those that it cannot serve, and why. counted:
+        what it has summed for jobs, also for those that it no longer serves.
 
         Raises UnknownServerError.
         """
@@ -401,6 +403,8 @@ class JobTable:
             reason = (refused or {}).get(job.key)
             if reason is not None and job.servers is not None and job.servers.seats and not job.ended:
                 self._end(job, "failed", f"server {name}: {reason}", now)
+            if counted is not None and job.key in counted and job.servers is not None:
+                job.servers.hear(job.servers.registered.index(server), counted[job.key])
             self._compare(job, server, now)
 
     def orders(self, name: str, instance: int) -> list[Job]:
@@ -423,6 +427,8 @@ class JobTable:
             raise ConflictError(f"rank {rank} is not registered in job {number}")
         if rank in job.left:
             raise ConflictError(f"rank {rank} has left job {number}")
+        if report is not None and report.summed is not None:
+            self._share_of_server(job, rank).hear(rank, report.summed)
         job.last_seen[rank] = now
         job.beating.add(rank)
         if report is not None and not job.ended:
@@ -632,6 +638,13 @@ class JobTable:
     def _check_rank(job: Job, rank: int) -> None:
         if not 0 <= rank < job.workers:
             raise InvalidRequestError(f"rank is {rank}; the ranks of job {job.id} are 0 to {job.workers - 1}")
+
+    @staticmethod
+    def _share_of_server(job: Job, rank: int) -> ServerShare:
+        """The job's share of servers, of which one is in a rank's process. Raises ConflictError."""
+        if job.servers is None or not job.servers.serves(rank):
+            raise ConflictError(f"rank {rank} of job {job.id} runs no server of it")
+        return job.servers
 
     @property
     def _holders(self) -> list[Job]:

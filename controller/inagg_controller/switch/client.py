@@ -17,7 +17,7 @@ from p4.v1 import p4runtime_pb2
 from p4runtime_sh.context import Context
 
 from inagg_controller.errors import SwitchError, SwitchRefusedError, SwitchUnreachableError
-from inagg_controller.switch.entries import ADMISSION, Entity, MulticastGroup, TableEntry
+from inagg_controller.switch.entries import ADMISSION, DISPLACEMENT, Entity, MulticastGroup, TableEntry
 from inagg_controller.switch.program import Program
 from inagg_controller.switch.session import Session, probe, taken, translated
 
@@ -66,6 +66,9 @@ class Switch(Protocol):
 
     def read_admitted(self) -> Mapping[tuple[int, int], Count]:
         """(job, rank) -> the contributions that the admission table has admitted."""
+
+    def read_displaced(self) -> Mapping[tuple[int, bool], Count]:
+        """(job, whether its sum had expired; else it was evicted) -> the contributions that took a slot from it."""
 
     def close(self) -> None:
         """End the connection, if there is one."""
@@ -179,18 +182,26 @@ class P4RuntimeSwitch:
 
     def read_admitted(self) -> Mapping[tuple[int, int], Count]:
         """See Switch."""
+        return self._read_direct(ADMISSION, "job", "rank")
+
+    def read_displaced(self) -> Mapping[tuple[int, bool], Count]:
+        """See Switch."""
+        counts = self._read_direct(DISPLACEMENT, "job", "expired")
+        return {(job, bool(expired)): count for (job, expired), count in counts.items()}
+
+    def _read_direct(self, table: str, first: str, second: str) -> dict[tuple[int, int], Count]:
+        """The direct counter of a table, by two fields of its entries' keys."""
         counts = {}
         wanted = p4runtime_pb2.Entity()
         with self._connected() as client:
-            wanted.direct_counter_entry.table_entry.table_id = self._context.get_table_id(ADMISSION)
-            job_id = self._context.get_mf_id(ADMISSION, "job")
-            rank_id = self._context.get_mf_id(ADMISSION, "rank")
+            wanted.direct_counter_entry.table_entry.table_id = self._context.get_table_id(table)
+            fields = [self._context.get_mf_id(table, name) for name in (first, second)]
             for entity in client.read([wanted]):
                 cell = entity.direct_counter_entry
                 key = {field.field_id: field.exact.value for field in cell.table_entry.match}
-                if key:  # the default entry, which counts refused packets, has no key
-                    job, rank = (int.from_bytes(key[number], "big") for number in (job_id, rank_id))
-                    counts[job, rank] = _count(cell.data)
+                if key:  # the default entry has no key; that of admission counts refused packets
+                    one, other = (int.from_bytes(key[number], "big") for number in fields)
+                    counts[one, other] = _count(cell.data)
         return counts
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ PARENT = "InaggIngress.admission.parent"
 UPLINK = "InaggIngress.slots.uplink"
 SHARING = "InaggIngress.shared_slots.sharing"
 SERVER = "InaggIngress.shared_slots.server"
+DISPLACEMENT = "InaggIngress.shared_slots.displacement"
 LINKED_PORT = "InaggIngress.beacons.linked_port"
 LOSS_TABLES = {
     "ingress": ("InaggIngress.ingress_loss.ingress_loss", "InaggIngress.ingress_loss.inject_ingress_loss"),
@@ -218,7 +219,8 @@ def _uplink(job: int, turn: int, parent: Parent) -> TableEntry:
 
 
 def _sharing(job: int, sharing: Sharing, parents: Sequence[Parent]) -> Iterator[TableEntry]:
-    """The entries that lead a job to its servers, or to the switch above, and to the slots on the way."""
+    """The entries that lead a job to its servers, or to the switch above, and to the slots on the way, and count when
+    it loses one."""
     ways: list[tuple[Parent | SharedServer, int, int]] = [(one, INAGG_PORT, one.rank) for one in parents]
     ways = ways or [(one, one.udp_port, 0) for one in sharing.servers]
     for index, (to, udp_port, rank) in enumerate(ways):
@@ -241,6 +243,9 @@ def _sharing(job: int, sharing: Sharing, parents: Sequence[Parent]) -> Iterator[
             ("expiry_us", sharing.expiry_us),
         ),
     )
+    for expired in (0, 1):
+        match = (("job", job), ("expired", expired))
+        yield TableEntry(DISPLACEMENT, match, "InaggIngress.shared_slots.count_displaced", ())
 
 
 def _relay(job: int, port: int, ip: int, epoch: int, up: int) -> TableEntry:

@@ -14,6 +14,7 @@ from p4.config.v1 import p4info_pb2
 from inagg_controller.errors import ConfigurationError
 from inagg_controller.switch.entries import (
     ADMISSION,
+    DISPLACEMENT,
     PARENT,
     RECEIVER,
     SERVER,
@@ -37,7 +38,7 @@ from inagg_controller.switch.entries import (
 
 _POOL = "InaggIngress.pool"
 _SLOT_EPOCH = "InaggIngress.slot_epoch"
-ADMITTED = "InaggIngress.admission.admitted"
+DIRECT_COUNTERS = ("InaggIngress.admission.admitted", "InaggIngress.shared_slots.displaced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,10 @@ def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Progra
     registers = {register.preamble.name: register for register in p4info.registers}
     for entry in _one_of_each():
         _check_entry(tables, actions, entry)
-    if ADMITTED not in {counter.preamble.name for counter in p4info.direct_counters}:
-        raise LookupError(f"it has no direct counter {ADMITTED}")
+    direct = {counter.preamble.name for counter in p4info.direct_counters}
+    for name in DIRECT_COUNTERS:
+        if name not in direct:
+            raise LookupError(f"it has no direct counter {name}")
     for name in (_POOL, _SLOT_EPOCH):
         if name not in registers or registers[name].size <= 0:
             raise LookupError(f"it has no register {name} with a size")
@@ -109,7 +112,7 @@ def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Progra
         # A job of two workers or more has a receiver for all of them, also at a switch with one of them.
         max_members=min(tables[ADMISSION].size, tables[RECEIVER].size // 2),
         max_above=min(tables[name].size for name in (PARENT, UPLINK, SERVER)),
-        max_shared_jobs=tables[SHARING].size,
+        max_shared_jobs=min(tables[SHARING].size, tables[DISPLACEMENT].size // 2),
         max_stations=min(tables[name].size for name in (STATION, SOURCE_MAC, SOURCE_IP)) - 1,
         counters=_short_names([counter.preamble.name for counter in p4info.counters]),
     )
