@@ -440,8 +440,8 @@ class JobStatus(Answer):
     both these and servers, and its tree has no slot versions of its own. relay: of its servers. servers: by index,
     known once all ranks have registered; chunk c belongs to server (c mod slots) mod len(servers). members: all
     workers, known then too. serving: the indices of the servers that admit its packets; the job runs when all do, and
-    its switches have its entries. chunks: of all its servers, as of their last heartbeats or those of the ranks that run
-    them; null without servers. displaced: at all its switches; null if not read, or without shared slots.
+    its switches have its entries. chunks: of all its servers, as of their last heartbeats or those of the ranks that
+    run them; null without servers. displaced: at all its switches; null if not read, or without shared slots.
     """
 
     id: Annotated[int, Field(ge=1, le=65535)]

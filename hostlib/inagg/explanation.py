@@ -227,6 +227,12 @@ def _summary(figures: Mapping[str, Any]) -> list[str]:
         f"RTT {figures['srtt_s'] * 1e3:.2f} ms, at least {figures['least_rtt_s'] * 1e3:.2f} ms; "
         f"window {figures['window']} of {figures['window_limit']} packets",
     ]
+    chunks = figures.get("chunks") or {}
+    if figures.get("aggregation") == "shared" and (total := sum(chunks.values())) > 0:
+        lines.append(
+            f"of the job's chunks {chunks['switches'] / total:.0%} were summed in switches, "
+            f"{chunks['both'] / total:.0%} in part"
+        )
     if (inner := figures["inner_reductions"]) > 0:
         lines.append(f"gloo did {inner} more: types or operations that the switch does not sum")
     return lines

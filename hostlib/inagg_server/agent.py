@@ -35,6 +35,7 @@ class ServerAgent:
     memory: int
     _serving: dict[_Id, ServedJob] = field(default_factory=dict)
     _refused: dict[_Id, str] = field(default_factory=dict)
+    _ended: dict[_Id, dict[str, int]] = field(default_factory=dict)  # chunks, for the next heartbeat
 
     def run(self, stopping: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stopping` is set. on_ready: called when the server is registered.
@@ -82,13 +83,16 @@ class ServerAgent:
     def _obey(self, registration: ServerRegistration) -> None:
         """Send one heartbeat, and do what its answer orders."""
         # The controller holds the answer back for an interval if nothing is to be done.
+        chunks = self.server.stats()["chunks"]
         orders = self.client.server_beat(
             self.name,
             registration.instance,
             list(self._serving),
             self._refused,
+            self._ended | {one: chunks[one[0]] for one in self._serving},
             timeout_s=registration.heartbeat_interval_s + registration.heartbeat_timeout_s,
         )
+        self._ended.clear()
         ordered = {(job.id, job.epoch): job for job in orders.jobs}
         self._refused = {one: reason for one, reason in self._refused.items() if one in ordered}
         for one in self._serving.keys() - ordered.keys():
@@ -118,7 +122,8 @@ class ServerAgent:
         )
 
     def _drop(self, one: _Id) -> None:
-        counts = self.server.stats()["jobs"].get(one[0], {})
+        stats = self.server.stats()
+        counts, self._ended[one] = stats["jobs"][one[0]], stats["chunks"][one[0]]
         self.server.drop(*one)
         del self._serving[one]
         _log.info("job %d: ended; packets: %s", one[0], {name: n for name, n in counts.items() if n})
@@ -127,6 +132,7 @@ class ServerAgent:
         for one in list(self._serving):
             self._drop(one)
         self._refused.clear()
+        self._ended.clear()
 
 
 def _is(error: ControllerError, statuses: Container[int]) -> bool:

@@ -135,3 +135,13 @@ def test_a_peak_below_the_average_is_not_told() -> None:
     many = {"window_s": 1.0, "bytes_received": 10 * MB}
     assert "in that time, up to 100 Mbit/s; RTT" in str(explain_figures(figures(**many)))
     assert "in that time; RTT" in str(explain_figures(figures(**many, peak_rate=0.0)))
+
+
+def test_the_report_of_a_job_on_shared_slots_says_how_much_switches_have_summed() -> None:
+    chunks = {"switches": 90, "both": 6, "servers": 4}
+    report = str(explain_figures(figures(aggregation="shared", chunks=chunks)))
+    assert report.endswith("\nof the job's chunks 90% were summed in switches, 6% in part")
+    nothing = dict.fromkeys(chunks, 0)
+    for aggregation, counts in (("shared", nothing), ("shared", None), ("server", chunks), ("leased", None)):
+        report = str(explain_figures(figures(aggregation=aggregation, chunks=counts)))
+        assert "summed in switches" not in report

@@ -2,6 +2,7 @@
 """Sums in host memory: on the ranks' servers, and on servers with hosts of their own, behind bridges and a switch."""
 
 import json
+import math
 import signal
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from inagg_contract.documents import Chunks, JobStatus
 from inagg_testbed.cli.main import app
 from inagg_testbed.demo.run import INAGG_16, INAGG_32, TrainingSpec, train
 from inagg_testbed.errors import WorkerFailedError
@@ -21,6 +23,7 @@ from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.operate.status import document, take_snapshot
 from tests.testbed.programs import SUMS, launch, sum_rightly
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
 
@@ -48,6 +51,17 @@ def opened(
 def weights(testbed: Testbed, spec: TrainingSpec) -> str:
     """The digest of the weights after a training: the same on all ranks, or the training raises WrongResultError."""
     return train(testbed, spec, STEPS, lambda *_progress: None).weights_sha256
+
+
+def last_job(testbed: Testbed) -> JobStatus:
+    assert testbed.controller is not None
+    return max(testbed.controller.jobs(), key=lambda each: each.id)
+
+
+def chunks_of(job: JobStatus, elements: int, servers: int) -> Chunks:
+    """Those of one sum, and of the first one, of the path."""
+    number = math.ceil(4 * elements / (256 * job.words)) + max(4, servers)
+    return Chunks(switches=0, both=0, servers=number)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +97,8 @@ def test_a_job_on_the_ranks_servers_names_their_addresses(colocated: Testbed) ->
     sum_rightly(colocated, watch=colocated.services)
     assert colocated.controller is not None
     job = max(colocated.controller.jobs(), key=lambda each: each.id)
-    assert (job.aggregation, job.state) == ("server", "finished")
+    assert (job.aggregation, job.state, job.displaced) == ("server", "finished", None)
+    assert job.chunks == chunks_of(job, 100_000, WORKERS)
     assert [(server.rank, server.ip) for server in job.servers] == [
         (rank, f"10.0.0.{rank + 1}") for rank in range(WORKERS)
     ]
@@ -97,6 +112,11 @@ def test_servers_with_hosts_of_their_own_train_the_same_weights_as_the_switch(
         assert weights(testbed, INAGG_32) == through_the_switch[INAGG_32]
         assert testbed.controller is not None
         (job,) = testbed.controller.jobs()
+        sum_rightly(testbed, watch=testbed.services)
+        # A server reports what it has summed when it has forgotten the job.
+        wait_until(
+            lambda: last_job(testbed).chunks == chunks_of(last_job(testbed), 100_000, servers), "the chunks"
+        )
         names = [f"h{WORKERS + number}" for number in range(1, servers + 1)]
         assert sorted(server.name for server in job.servers) == names
         shown = document(

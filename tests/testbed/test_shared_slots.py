@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs in slots of the switch that they share, with servers in the ranks' processes behind them."""
 
+import math
 import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,15 +77,25 @@ def test_with_loss_too(testbed: Testbed, leased: dict[TrainingSpec, str]) -> Non
     assert weights(testbed, INAGG_32_LOSS) == leased[INAGG_32]
 
 
-def test_jobs_at_the_same_time_are_all_right(testbed: Testbed) -> None:
+def test_jobs_at_the_same_time_are_all_right_and_count_each_chunk_once(testbed: Testbed) -> None:
+    elements, together = 300_000, 3
     groups = [
-        testbed.launch([sys.executable, "-c", right_sum(300_000)], name=f"job{number}") for number in range(3)
+        testbed.launch([sys.executable, "-c", right_sum(elements)], name=f"job{number}")
+        for number in range(together)
     ]
     for group in groups:
         group.follow(lambda _rank, _event: None, timeout_s=120, watch=testbed.services)
     assert testbed.controller is not None
-    states = Counter((job.aggregation, job.state) for job in testbed.controller.jobs())
-    assert states["shared", "finished"] >= 3
+    jobs = sorted(testbed.controller.jobs(), key=lambda job: job.id)[-together:]
+    for job in jobs:
+        assert (job.aggregation, job.state) == ("shared", "finished")
+        assert job.chunks is not None
+        counts = job.chunks.model_dump()
+        # The first sum, of the path, has four blocks, or one for each server.
+        assert sum(counts.values()) == math.ceil(4 * elements / (256 * job.words)) + max(4, WORKERS), counts
+        assert counts["switches"] > 0
+        ended = testbed.controller.job(job.id)
+        assert ended.displaced is not None
 
 
 def test_a_rank_that_dies_is_named_and_the_next_job_starts_clean(testbed: Testbed) -> None:

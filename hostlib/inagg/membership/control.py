@@ -35,6 +35,8 @@ from inagg_contract.documents import (
     Beat,
     CallDocument,
     CallRange,
+    Chunks,
+    CountedJob,
     Counters,
     CreatedJob,
     Health,
@@ -338,10 +340,13 @@ class ControlClient:
         instance: int,
         serving: Sequence[tuple[int, int]],
         refused: Mapping[tuple[int, int], str],
+        counted: Mapping[tuple[int, int], Mapping[str, int]],
         *,
         timeout_s: float | None = None,
     ) -> ServerOrders:
         """Report which jobs (number, epoch) a server serves, and which it cannot and why; learn which it should.
+
+        counted: the chunks that it has summed for each job, by where they were summed.
 
         The answer comes when those are others, or after the heartbeat interval. It is sent once, as `heartbeat` is.
         """
@@ -351,6 +356,10 @@ class ControlClient:
             refused=[
                 RefusedJob.model_construct(id=job, epoch=epoch, reason=reason)
                 for (job, epoch), reason in refused.items()
+            ],
+            counted=[
+                CountedJob.model_construct(id=job, epoch=epoch, chunks=Chunks(**chunks))
+                for (job, epoch), chunks in counted.items()
             ],
         )
         path = f"/servers/{name}/heartbeat"
@@ -460,6 +469,8 @@ class ControlClient:
 
 def _beat(report: Report) -> Beat:
     beat = Beat.model_construct(begun=report.begun, sums=report.sums, waited_s=report.waited_s)
+    if report.chunks is not None:
+        beat = beat.model_copy(update={"chunks": Chunks(**report.chunks)})
     if report.asked is None:
         return beat
     asked = CallRange(first=report.asked[0], last=report.asked[1])

@@ -23,8 +23,8 @@ from inagg.errors import (
     PeerLostError,
 )
 from inagg.membership.control import ControlClient
-from inagg.sums.journal import Journal
-from inagg_contract.documents import Heartbeat, Mismatch, Waits
+from inagg.sums.journal import Journal, Report
+from inagg_contract.documents import Chunks, Heartbeat, Mismatch, Waits
 
 _log = logging.getLogger(__name__)
 
@@ -137,11 +137,14 @@ class HeartbeatThread(threading.Thread):
         journal: the collectives that this rank has called; part of each heartbeat.
         waited: returns how many sums this rank has done, and the seconds that it waited for others to begin them; part
             of each heartbeat.
+        chunks: returns the chunks of the server in this process, by where they were summed, None if it does not serve
+            the job; part of each heartbeat.
         before_beat: called before each regular beat.
         switches_down: called when the controller does not answer a regular beat. Returns the switches of the job that
             are down. May take seconds; the event is set when the thread should stop.
 
-    `waits` has the same of all ranks, from the controller's last answer.
+    `waits` has the same of all ranks, and `chunks` those of all servers, None without servers, from the controller's
+    last answer.
     """
 
     def __init__(
@@ -154,6 +157,7 @@ class HeartbeatThread(threading.Thread):
         on_failure: Callable[[Failure], None],
         journal: Journal,
         waited: Callable[[], tuple[int, float]] = lambda: (0, 0.0),
+        chunks: Callable[[], Mapping[str, int] | None] = lambda: None,
         before_beat: Callable[[], None] = lambda: None,
         switches_down: Callable[[threading.Event], Sequence[str]] = lambda _stopping: (),
     ) -> None:
@@ -166,9 +170,11 @@ class HeartbeatThread(threading.Thread):
         self._on_failure = on_failure
         self._journal = journal
         self._waited = waited
+        self._chunks = chunks
         self._before_beat = before_beat
         self._switches_down = switches_down
         self.waits: Mapping[int, Waits] = {}
+        self.chunks: Chunks | None = None
         self._asked: tuple[int, int] | None = None
         self._stopping = threading.Event()
         # Guards the monitor, and decides whether stopping or failing comes first; on_failure runs under it.
@@ -204,6 +210,17 @@ class HeartbeatThread(threading.Thread):
         with self._lock:  # if it has failed just now, on_failure has been called
             return
 
+    def beat_once_more(self, timeout_s: float) -> None:
+        """After stop(), report what has been done since the last beat, while this rank is in the job."""
+        try:
+            self._client.heartbeat(self._job, self._rank, self._report(None), timeout_s=timeout_s)
+        except InaggError as error:
+            _log.debug("job %d, rank %d: no last heartbeat: %s", self._job, self._rank, error)
+
+    def _report(self, asked: tuple[int, int] | None) -> Report:
+        sums, waited_s = self._waited()
+        return replace(self._journal.report(asked), sums=sums, waited_s=waited_s, chunks=self._chunks())
+
     def _settle(self, judge: Callable[[float], Failure | None]) -> None:
         with self._lock:
             failure = None if self._stopping.is_set() else judge(time.monotonic())
@@ -227,13 +244,11 @@ class HeartbeatThread(threading.Thread):
         try:
             for _ in range(2):
                 asked = self._asked
-                sums, waited_s = self._waited()
-                report = replace(self._journal.report(asked), sums=sums, waited_s=waited_s)
                 beat = self._client.heartbeat(
-                    self._job, self._rank, report, timeout_s=_PATIENCE * self._timeout_s
+                    self._job, self._rank, self._report(asked), timeout_s=_PATIENCE * self._timeout_s
                 )
                 ask = None if beat.ask is None else (beat.ask.first, beat.ask.last)
-                self._asked, self.waits = ask, beat.waits
+                self._asked, self.waits, self.chunks = ask, beat.waits, beat.chunks
                 if ask is None or ask == asked or ask[0] == ask[1]:
                     break
         except ControllerRefusedError as error:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The aggregation server that a rank's process runs for its own job (docs/protocol.md, 5.6)."""
 
+import contextlib
 import logging
 import socket
 import time
@@ -32,6 +33,7 @@ class OwnServer:
     def __init__(self, address: str) -> None:
         udp = bind(address)
         self.udp_port: int = udp.getsockname()[1]
+        self._chunks: dict[str, int] | None = None
         self._server = Server(socket_fd=udp.detach(), memory=server_memory(_MOST_SLOTS, 1, _MOST_WORDS))
 
     def serve(self, job: JobStatus, index: int) -> None:
@@ -47,6 +49,14 @@ class OwnServer:
             relay=None if job.relay is None else (job.relay.ip, job.relay.udp_port),
         )
 
+    def chunks(self) -> dict[str, int] | None:
+        """How many chunks this server has completed, by where they were summed; None if it has served no job."""
+        with contextlib.suppress(
+            RuntimeError
+        ):  # it has been closed, or is the parent process's: as it was then
+            self._chunks = next(iter(self._server.stats()["chunks"].values()), None)
+        return self._chunks
+
     def linger(self, client: ControlClient, job: int) -> None:
         """Go on while the job runs for ranks that have not left it, for some seconds at most."""
         end, pause = time.monotonic() + _LINGER_S, _FIRST_PAUSE_S
@@ -59,6 +69,7 @@ class OwnServer:
 
     def close(self) -> None:
         """Stop serving."""
+        self.chunks()
         self._server.close()
 
     def __enter__(self) -> Self:

@@ -28,7 +28,8 @@ _FORKED = (
     "group in the parent only."
 )
 _DRAIN_S = 3.0  # a rank that leaves gives up its unfinished sums after this time without a packet
-_REPORT_S = 1.0  # to report why the rank gives up; if this fails, the end of its presence ends the job
+# To report why the rank gives up, or what it has done. If the first fails, the end of its presence ends the job.
+_REPORT_S = 1.0
 
 
 class Session:
@@ -85,6 +86,7 @@ class Session:
             self._job_failed,
             self.journal,
             self._waited,
+            (lambda: None) if server is None else server.chunks,
             self._before_beat,
             self._pings.down,
         )
@@ -107,8 +109,10 @@ class Session:
     def stats(self) -> dict[str, Any]:
         """Counters of the transport (packets, bytes, retransmits, RTT...), with job and rank.
 
-        ``waits`` is how long each rank has waited for others, from its last heartbeat.
+        ``waits`` is how long each rank has waited for others, ``chunks`` where the job's chunks were summed, from the
+        last heartbeats; ``server_chunks`` is what the server in this process knows of it.
         """
+        chunks = self._heartbeat.chunks
         waits = {rank: waited.model_dump() for rank, waited in sorted(self._heartbeat.waits.items())}
         return {
             "job": self.id,
@@ -116,6 +120,8 @@ class Session:
             "aggregation": self.aggregation,
             "link_rate": self._link_rate,
             **self._transport.stats(),
+            "chunks": None if chunks is None else chunks.model_dump(),
+            "server_chunks": None if self._server is None else self._server.chunks(),
             "waits": waits,
         }
 
@@ -171,6 +177,8 @@ class Session:
             # leaves too, so that they do not see it as dead.
             ending = self._standing.state.ending
             if ending is None or (isinstance(ending, Failure) and ending.lost_ranks):
+                if self._server is not None:
+                    self._heartbeat.beat_once_more(_REPORT_S)  # its sums are done, so its server's are too
                 left = self._client.leave(self.id, self.rank)
                 if self._server is not None and left.state == "running":
                     self._server.linger(self._client, self.id)

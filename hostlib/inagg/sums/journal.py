@@ -9,7 +9,7 @@ Messages from one rank to another (send, recv) are not noted.
 
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
@@ -24,7 +24,8 @@ class Report:
 
     begun: the number of the last collective. asked: the first and last number that the controller has asked for.
     calls: these collectives, as (digest, text); the first ones are missing if they have been forgotten. sums: how many
-    sums through the switch are done. waited_s: seconds waited for other ranks to begin them.
+    sums through the switch are done. waited_s: seconds waited for other ranks to begin them. chunks: of the server in
+    this process, by where they were summed; None if it does not serve the job.
     """
 
     begun: int
@@ -32,6 +33,7 @@ class Report:
     calls: Sequence[tuple[int, str]] = ()
     sums: int = 0
     waited_s: float = 0.0
+    chunks: Mapping[str, int] | None = None
 
 
 class Journal:

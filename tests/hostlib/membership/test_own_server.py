@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank reports of the server in its process."""
+
+import math
+import socket
+from collections.abc import Mapping
+
+import torch
+
+from inagg._core import Transport
+from inagg.membership.own_server import OwnServer
+from inagg.membership.session import Session
+from inagg.options import Options
+from inagg.sums.journal import Report
+from inagg_contract.documents import Chunks, Heartbeat, JobServer, JobStatus, WorkerAddress
+from tests.conformance.virtual_network import EPOCH, JOB
+from tests.hostlib.membership.test_session import HealthyController, all_reduce, status_of
+from tests.waiting import wait_until
+
+HERE = "127.0.0.1"
+OPTIONS = Options(controller="http://127.0.0.1:9")
+ELEMENTS = 100_000
+CHUNKS = math.ceil(ELEMENTS / 256)  # of 4 words in 32-bit lanes
+NOTHING = {"switches": 0, "both": 0, "servers": 0}
+
+
+class Recorder(HealthyController):
+    """Records what the rank says, and answers with the job's chunks."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:9")
+        self.said: list[tuple[str, Mapping[str, int] | None]] = []
+
+    def heartbeat(
+        self, job: int, rank: int, report: Report | None = None, *, timeout_s: float | None = None
+    ) -> Heartbeat:
+        assert report is not None
+        self.said.append(("heartbeat", report.chunks))
+        chunks = Chunks(switches=7, both=8, servers=9)
+        return Heartbeat(state="running", lost=(), reason=None, chunks=chunks)
+
+    def leave(
+        self, job: int, rank: int, *, error: str | None = None, timeout_s: float | None = None
+    ) -> JobStatus:
+        self.said.append(("leave", None))
+        return status_of(1).model_copy(update={"state": "finished"})
+
+
+def joined(client: Recorder, own: OwnServer) -> Session:
+    """The session of a rank that is alone with its server."""
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.bind((HERE, 0))
+    address = WorkerAddress(rank=0, ip=HERE, udp_port=udp.getsockname()[1])
+    server = JobServer(name="rank 0", ip=HERE, udp_port=own.udp_port, rank=0)
+    job = status_of(1).model_copy(
+        update={"aggregation": "server", "aggregator": None, "servers": (server,), "members": (address,)}
+    )
+    own.serve(job, 0)
+    transport = Transport(
+        job=JOB,
+        rank=0,
+        workers=1,
+        epoch=EPOCH,
+        slots=16,
+        words=4,
+        servers=[(HERE, own.udp_port)],
+        socket_fd=udp.detach(),
+    )
+    return Session(client, job, 0, transport, server=own)
+
+
+def test_a_rank_reports_its_servers_chunks_once_more_before_it_leaves() -> None:
+    client = Recorder()
+    one = joined(client, OwnServer(HERE))
+    assert all_reduce(one, torch.ones(ELEMENTS), OPTIONS).wait()
+    one.leave()
+    assert client.said[-2:] == [("heartbeat", NOTHING | {"servers": CHUNKS}), ("leave", None)]
+
+
+def test_stats_have_the_jobs_chunks_and_those_of_this_process_also_when_it_has_left() -> None:
+    client = Recorder()
+    one = joined(client, OwnServer(HERE))
+    assert all_reduce(one, torch.ones(ELEMENTS), OPTIONS).wait()
+    wait_until(lambda: one.stats()["chunks"] is not None, "an answer to a heartbeat")
+    expected = {"switches": 7, "both": 8, "servers": 9}, NOTHING | {"servers": CHUNKS}
+    stats = one.stats()
+    assert (stats["chunks"], stats["server_chunks"]) == expected
+    one.leave()
+    assert one.stats()["server_chunks"] == expected[1]
+
+
+def test_a_server_that_serves_no_job_has_no_chunks() -> None:
+    with OwnServer(HERE) as own:
+        assert own.chunks() is None
+    assert own.chunks() is None
