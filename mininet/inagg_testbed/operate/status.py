@@ -7,8 +7,10 @@ The document (`--json`) has
 - processes: name, pid, alive;
 - controller: the answer of GET /health, or error; null without a controller. Its `servers` are the aggregation servers
   that have registered;
-- jobs: id, name, job_class, state, slots, workers, reason, aggregation, servers (name, ip, udp_port, rank) and, by
-  rank, state, packets (contributions that the switch has admitted; null in a job on servers) and their rate;
+- jobs: id, name, job_class, state, slots, workers, reason, aggregation, servers (name, ip, udp_port, rank), chunks (by
+  where they were summed; null without servers), displaced (evicted, expired; null without shared slots, or if the job
+  has ended) and, by rank, state, packets (contributions that the switch has admitted; null in a job on servers) and
+  their rate;
 - ports: switch, port, node (a host, ctl0, or another switch's port), and Mbit/s from and to it, as the kernel counts
   them at the switch's interfaces, Ethernet headers included;
 - links: lower (a host, or a port such as leaf1:101), upper, its rate in bit/s (null: unshaped), and Mbit/s up and down.
@@ -36,7 +38,10 @@ from inagg_testbed.terminal import plain_table
 
 Document = dict[str, Any]
 _ACTIVE = ("joining", "running")
-_SHOWN = {"id", "name", "job_class", "state", "slots", "workers", "reason", "aggregation", "servers"}
+_SHOWN = {
+    *("id", "name", "job_class", "state", "slots", "workers", "reason"),
+    *("aggregation", "servers", "chunks", "displaced"),
+}
 _SETTINGS = ("topology", "hosts", "servers", "switch", "link", "uplink", "results")
 
 
@@ -270,9 +275,11 @@ def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
         reason = f": {job['reason']}" if job["reason"] else ""
         # The name and the reason come from hosts and may contain anything.
         line = f"job {job['id']}{name}: {job['state']}{reason}; {job['workers']} ranks, {job['slots']} slots"
-        line += f" on {_summed_by(job)}" if job["aggregation"] == "server" else ""
+        line += f" on {_summed_by(job)}" if job["aggregation"] != "leased" else ""
         line += "" if job["job_class"] == DEFAULT_JOB_CLASS else f", class {job['job_class']}"
         yield Text(f"\n{one_line(line)}")
+        if summed := _summed_in(job):
+            yield Text(summed)
         rows = [
             (
                 str(each["rank"]),
@@ -286,9 +293,22 @@ def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
 
 
 def _summed_by(job: Document) -> str:
-    """What sums for a job on servers: the registered ones by name. They are known once all ranks have joined."""
+    """What sums for a job with servers: the registered ones by name. They are known once all ranks have joined."""
     own = [server["name"] for server in job["servers"] if server["rank"] is None]
-    return f"servers {', '.join(own)}" if own else "the ranks' servers" if job["servers"] else "servers"
+    servers = f"servers {', '.join(own)}" if own else "the ranks' servers" if job["servers"] else "servers"
+    return f"shared slots and {servers}" if job["aggregation"] == "shared" else servers
+
+
+def _summed_in(job: Document) -> str:
+    """Where the chunks of a job on shared slots were summed; empty for another, or before the first."""
+    chunks, displaced = job["chunks"], job["displaced"]
+    if job["aggregation"] != "shared" or not chunks or not (total := sum(chunks.values())):
+        return ""
+    text = f"chunks: {total:,}; {chunks['switches'] / total:.0%} summed in switches"
+    text += f", {chunks['both'] / total:.0%} in part"
+    if displaced is not None:
+        text += f"; {displaced['evicted']:,} sums evicted, {displaced['expired']:,} expired"
+    return text
 
 
 def _duration(seconds: float) -> str:

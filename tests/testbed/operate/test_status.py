@@ -20,6 +20,8 @@ def job(**changes: object) -> dict[str, Any]:
         "reason": None,
         "aggregation": "leased",
         "servers": [],
+        "chunks": None,
+        "displaced": None,
         "ranks": [{"rank": 0, "state": "joined", "packets": 7, "packets_per_s": 1.0}],
         **changes,
     }
@@ -60,3 +62,33 @@ def shown(found: dict[str, Any]) -> str:
 )
 def test_a_job_of_a_class_shows_it(changes: dict[str, object], line: str) -> None:
     assert line in shown(job(**changes))
+
+
+CHUNKS = {"switches": 1800, "both": 120, "servers": 80}
+SHARED = {
+    "aggregation": "shared",
+    "servers": [{"name": "rank 0", "ip": "10.0.0.1", "udp_port": 5000, "rank": 0}],
+    "chunks": CHUNKS,
+    "displaced": {"evicted": 1234, "expired": 5},
+}
+
+
+def test_a_job_on_shared_slots_says_where_its_chunks_were_summed() -> None:
+    summed = "chunks: 2,000; 90% summed in switches, 6% in part"
+    text = shown(job(**SHARED))
+    assert "1 ranks, 128 slots on shared slots and the ranks' servers\n" in text
+    assert f"{summed}; 1,234 sums evicted, 5 expired\n" in text
+    assert f"{summed}\n" in shown(job(**SHARED | {"displaced": None}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"chunks": dict.fromkeys(CHUNKS, 0)},
+        {"chunks": None},
+        {"aggregation": "server", "displaced": None},
+        {"aggregation": "leased", "chunks": None, "displaced": None, "servers": []},
+    ],
+)
+def test_other_jobs_say_nothing_of_chunks(changes: dict[str, object]) -> None:
+    assert "chunks" not in shown(job(**SHARED | changes))
