@@ -164,6 +164,8 @@ def test_the_benchmark_measures_bytes_beside_theory(tmp_path: Path, switch: Swit
     size, ring = 4 * elements, 4 / 3  # 2(N-1)/N
     shares = [ring, ring, ring / 2, 3, *([] if switch == "bridge" else [1])]
     assert [row["theory_bytes"] for row in rows] == pytest.approx([share * size for share in shares])
+    in_switch = [None, 0, 0, 0, *([] if switch == "bridge" else [1])]
+    assert [row["in_switch"] for row in rows] == in_switch
     for row in rows:
         # Headers take 6% at most. The rest is for what a busy machine makes the ranks send again.
         assert 0.99 < row["link_bytes"] / row["theory_bytes"] < 1.3, row

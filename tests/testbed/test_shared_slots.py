@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs in slots of the switch that they share, with servers in the ranks' processes behind them."""
 
+import json
 import math
 import signal
 import sys
@@ -9,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from inagg_testbed.cli.main import app
 from inagg_testbed.demo.run import INAGG_16, INAGG_32, INAGG_32_LOSS, TrainingSpec, train
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network.fabric import Fabric
@@ -147,7 +150,21 @@ def test_every_switch_of_a_tree_combines_and_the_weights_are_the_same(
         assert tree.controller is not None
         (job,) = tree.controller.jobs()
         assert {each.switch for each in job.tree} == used
+        assert job.chunks is not None
+        assert job.chunks.switches > 0
         assert [server.rank for server in job.servers] == ([None] if servers else list(range(WORKERS)))
+
+
+def test_the_benchmark_says_how_much_the_switch_has_summed(tmp_path: Path) -> None:
+    figures = tmp_path / "rows.json"
+    options = ["--workers", "2", "--elements", "100000", "--link", "1gbit", "--iters", "3"]
+    backends = ["--backend", "inagg:32", "--backend", "inagg-shared:32", "--backend", "inagg-shared:16"]
+    arguments = ["bench", "allreduce", *options, *backends, "--json", str(figures)]
+    done = CliRunner().invoke(app, [*arguments, "--results", str(tmp_path / "results")])
+    assert done.exit_code == 0, done.output
+    leased, *shared = json.loads(figures.read_text())
+    assert leased["in_switch"] == 1
+    assert all(0 < row["in_switch"] <= 1 for row in shared), shared
 
 
 @pytest.mark.bmv2

@@ -99,6 +99,11 @@ class Groups:
         stats = inagg.stats(self.inagg[spec.name])
         return stats["packets_sent"], stats["retransmits"]
 
+    def chunks(self, spec: BackendSpec) -> dict[str, int]:
+        """Chunks that the server in this process has completed, by where they were summed; empty without one."""
+        group = self.inagg.get(spec.name)
+        return (None if group is None else inagg.stats(group)["server_chunks"]) or {}
+
     def transport(self, spec: BackendSpec) -> dict[str, float] | None:
         """Current figures of inagg's transport; None for gloo."""
         if spec.lane_bits is None:
@@ -162,6 +167,7 @@ class CaseRunner:
             fill(tensor.numpy(), self._inputs, start + number)
         gloo = self._groups.gloo
         crossed = self._links.read()
+        chunks = self._groups.chunks(spec)
         before, cpu = self._groups.sent(spec), cpu_seconds(self._pids)
         dist.barrier(gloo)
         began = time.perf_counter()
@@ -176,6 +182,7 @@ class CaseRunner:
             "cpu_seconds": cpu / len(self._tensors),
             "packets": packets - before[0],
             "retransmits": resent - before[1],
+            "chunks": {place: count - chunks[place] for place, count in self._groups.chunks(spec).items()},
             "transport": self._groups.transport(spec),
             **({"link_bytes": link_bytes} if dist.get_rank() == 0 else {}),
             **self._check(spec, start),

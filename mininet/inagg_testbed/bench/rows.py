@@ -19,6 +19,9 @@ Definitions, for a tensor of S bytes (float32), N workers and time t of an itera
 - theory_bytes: the payload that the algorithm must send there (`theory`). Headers of packets of 1 KiB make
   link_bytes up to 1.06 times as much. None for gloo-hierarchical.
 - steps: the number of messages between hosts that wait for one another (`theory`). None for gloo-hierarchical.
+- in_switch: the share of the chunks that switches have summed wholly in the timed iterations, as the ranks' servers
+  count them (docs/protocol.md, 5.7): 1 with leased slots, 0 with servers alone. None for gloo, and for inagg-shared-1,
+  whose server reports once a second: too late for an iteration.
 - cpu_s_per_GB: median CPU time, user and kernel, of all workers, the switch, servers of their own and the kernel's
   ksoftirqd threads between the barriers before and after an iteration (`cpu`), divided by S / 10^9.
 - packets: packets sent by all ranks in all timed iterations, retransmissions included; TCP segments for gloo.
@@ -31,13 +34,14 @@ order
 """
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from inagg_testbed.bench.plan import BackendSpec, Case
+from inagg_testbed.bench.plan import COLOCATED, LEASED, ONE_SERVER, SHARED, BackendSpec, Case
 from inagg_testbed.bench.theory import link_bits_per_element, theory
 from inagg_testbed.network.fabric import STAR, RankOrder
 from inagg_testbed.network.workers import Event
@@ -185,14 +189,25 @@ def _times(conditions: Conditions, one: Series, lossless: Mapping[tuple[int, str
 
 
 def _crossed(one: Series) -> dict[str, Any]:
-    """The fields about the busiest link of a host."""
+    """The fields about the busiest link of a host, and what spares it bytes."""
     measured = [event["link_bytes"] for event in one.events if "link_bytes" in event]
     bits, known = link_bits_per_element(one.spec, one.case.workers), theory(one.spec, one.case.workers)
     return {
         "link_bytes": statistics.median(measured) if measured else None,
         "theory_bytes": None if bits is None else bits / 8 * one.case.elements,
         "steps": None if known is None else known.steps,
+        "in_switch": _in_switch(one),
     }
+
+
+def _in_switch(one: Series) -> float | None:
+    if one.spec.name != SHARED:
+        known = {LEASED: 1.0, COLOCATED: 0.0, ONE_SERVER: 0.0}
+        return known.get(one.spec.name)
+    chunks: Counter[str] = Counter()
+    for event in one.events:
+        chunks.update(event["chunks"])
+    return chunks["switches"] / chunks.total()
 
 
 def _tensor_bytes(case: Case) -> float:
@@ -277,14 +292,14 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
 LINKS_TITLE = (
     "on the busiest link of a host, for each all-reduce, in one direction: frames as the kernel counts\n"
     "them, beside the payload that the algorithm must send (S: the tensor in lanes, N: workers), in steps\n"
-    "that wait for one another"
+    "that wait for one another; and the share of chunks that switches have summed"
 )
 
 
 def links_table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Header and rows of a table of the bytes on the busiest link, beside theory."""
     varying = _varying(rows)
-    header = ["backend", *varying, "frames MB", "theory MB", "frames/ theory", "theory", "steps"]
+    header = ["backend", *varying, "frames MB", "theory MB", "frames/ theory", "theory", "steps", "in switch"]
     body = []
     for row in rows:
         frames, payload, known = row["link_bytes"], row["theory_bytes"], theory(spec_of(row), row["workers"])
@@ -297,6 +312,7 @@ def links_table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[st
                 f"{frames / payload:.3f}" if frames and payload else "",
                 "" if known is None else known.formula,
                 "" if row["steps"] is None else str(row["steps"]),
+                _figure(row["in_switch"], ".0%"),
             ]
         )
     return header, body

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from inagg.explanation import CAUSES
+from inagg_contract.documents import Chunks
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.workers import Event
@@ -117,6 +118,7 @@ def test_every_figure_is_documented_and_no_other(unshaped: Explained) -> None:
     figures = unshaped["large sums"][0]["figures"]
     assert documented("## All figures of `inagg.stats`") == figures.keys() | {"reason"}
     assert documented("In `calls`, for each kind:") == figures["calls"]["all_reduce"].keys()
+    assert documented("In `chunks` and") == Chunks.model_fields.keys()
     assert documented("In `waits`, by rank") == figures["waits"]["0"].keys() | figures["straggler"].keys()
 
 

@@ -93,6 +93,7 @@ def test_a_row_has_exactly_these_fields() -> None:
             "link_bytes",
             "theory_bytes",
             "steps",
+            "in_switch",
             "cpu_s_per_GB",
         ),
         *("packets", "retransmits", "transport", "max_abs_error", "bound", "checked"),
@@ -310,16 +311,39 @@ def test_the_bytes_on_the_busiest_link_are_beside_theory() -> None:
     assert [row["theory_bytes"] for row in found] == [6e6, 2e6, 6e6, 16e6, 4e6]
     assert [row["steps"] for row in found] == [6, 1, 2, 2, 2]
     header, body = links_table(found)
-    assert header == ["backend", "frames MB", "theory MB", "frames/ theory", "theory", "steps"]
-    assert body[1] == ["inagg:16", "4.2", "2", "2.100", "S", "1"]
-    assert [row[-2] for row in body] == ["2(N-1)/N S", "S", "2(N-1)/N S", "N S", "S"]
+    assert header == ["backend", "frames MB", "theory MB", "frames/ theory", "theory", "steps", "in switch"]
+    assert body[1] == ["inagg:16", "4.2", "2", "2.100", "S", "1", "100%"]
+    assert [row[-3] for row in body] == ["2(N-1)/N S", "S", "2(N-1)/N S", "N S", "S"]
 
 
 def test_gloo_in_two_levels_has_no_theory() -> None:
     case = replace(CASE, backends=("gloo-hierarchical",))
     found = rows(case, events(backend="gloo-hierarchical"))
     assert (found[0]["theory_bytes"], found[0]["steps"]) == (None, None)
-    assert links_table(found)[1] == [["gloo-hierarchical", "4.2", "", "", "", ""]]
+    assert links_table(found)[1] == [["gloo-hierarchical", "4.2", "", "", "", "", ""]]
+
+
+def test_the_share_in_the_switch_is_that_of_the_chunks_of_all_ranks_servers() -> None:
+    backends = (
+        "inagg-shared:32",
+        "inagg-shared:16",
+        "inagg:32",
+        "inagg-server:32",
+        "inagg-shared-1:32",
+        "gloo",
+    )
+    by_rank = [{"switches": 3 * rank, "both": 1, "servers": 0} for rank in (0, 1)]
+    found = rows(
+        replace(CASE, backends=backends),
+        events(backend="inagg-shared:32", chunks={"switches": 6, "both": 1, "servers": 1}),
+        [
+            event(rank, index, 0.5, backend="inagg-shared:16", chunks=by_rank[rank])
+            for index in range(3)
+            for rank in (0, 1)
+        ],
+        *(events(backend=backend, chunks={}) for backend in backends[2:]),
+    )
+    assert [row["in_switch"] for row in found] == [0.75, 0.6, 1.0, 0.0, None, None]
 
 
 def test_each_way_of_summing_has_a_group_with_its_options() -> None:

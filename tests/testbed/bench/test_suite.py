@@ -33,6 +33,7 @@ def row(link: str, workers: int, lane_bits: int | None, **changes: Any) -> dict[
         "link_bytes": 4240.0,
         "theory_bytes": 4000.0,
         "steps": 1,
+        "in_switch": 1.0,
         "cpu_s_per_GB": 2.0,
         "retransmits": 0,
         "max_abs_error": 0.0,
