@@ -15,8 +15,8 @@ from inagg_testbed.demo.plots import COLOURS, finish
 
 # The colour says how wide the lanes are, marker and hatch what sums in them.
 _COLOURS = dict(zip((None, *LANE_BITS), COLOURS, strict=False))
-_MARKERS = dict(zip(("gloo", *OPTIONS), ("o", "o", "D", "s", "^"), strict=True))
-_HATCHES = dict(zip(OPTIONS, ("", "xx", "//", ".."), strict=True))
+_MARKERS = dict(zip(("gloo", *OPTIONS), ("o", "o", "D", "P", "s", "^"), strict=True))
+_HATCHES = dict(zip(OPTIONS, ("", "xx", "++", "//", ".."), strict=True))
 _GLOO = BackendSpec.parse("gloo")
 _SUMMING = tuple(BackendSpec(name=name, lane_bits=bits) for name in OPTIONS for bits in LANE_BITS)
 Row = dict[str, Any]
