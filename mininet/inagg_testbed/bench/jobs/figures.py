@@ -12,7 +12,8 @@ A run is all jobs once under one policy; a round is a run of every policy with t
 - Jain index: (sum of goodputs)^2 / (jobs x sum of their squares): 1 if all jobs have the same, 1/jobs if one has
   everything (Jain, Chiu, Hawe: A Quantitative Measure of Fairness, 1984).
 - sums_by: what did the job's sums: switch, server or gloo. slots: those that the controller has granted to the job, in
-  the switch or in servers; None with gloo. in_switch: the share of its chunks that the switch has summed (`in_switch`).
+  the switch or in servers; None with gloo. in_switch: the share of its chunks that the switch has
+  summed wholly (docs/protocol.md, 5.7): 1 with leased slots, 0 with servers alone or gloo.
 All are medians over the rounds, but times and slowdowns of phases are percentiles over the phases of all rounds. Of a
 policy: goodput is the sum of its jobs', "ratios" the medians of the per-round ratios of this to that of each policy,
 "completion" the mean of its jobs' and the last, in_switch the mean of its jobs'.

@@ -6,14 +6,13 @@ First, job 0 alone measures the time of an undisturbed all-reduce, from which th
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from inagg_contract.documents import JobStatus
 from inagg_testbed.bench.jobs.figures import JobOutcome, PhaseTime, RunOutcome, make_rows
-from inagg_testbed.bench.jobs.in_switch import combined_at, share_in_switch
 from inagg_testbed.bench.jobs.plan import LEASED, QUEUED, JobsBench, Task
 from inagg_testbed.bench.jobs.schedule import Phase, draw_schedule, undisturbed_s
 from inagg_testbed.errors import WrongResultError
@@ -89,7 +88,6 @@ class Run:
         self._jobs = [_Job() for _ in schedules]
         self._signals = testbed.run.temporary_folder()  # empty files: a job's turn to join, and the start
         self._started = 0.0
-        self._combined: list[Mapping[int, int]] = []  # at the start and in the end
 
     def do(self, on_progress: OnProgress, expected_s: float) -> None:
         """Run all jobs until their schedules are done. expected_s: the time of undisturbed jobs."""
@@ -104,7 +102,7 @@ class Run:
         in_turn = len(self._jobs) if self._policy == QUEUED else 1
         timeout_s = _START_UP_S + _SLOWEST * expected_s * in_turn
         follow_together(groups, on_event, timeout_s=timeout_s, watch=self._testbed.services)
-        self.count()
+        self.end()
 
     def note(self, job: int, rank: int, event: Event) -> None:
         """Record an event. If all ranks of a job are ready, it is the next job's turn."""
@@ -121,16 +119,15 @@ class Run:
             return
         own.status = self._status(event["job"])
         if job == (0 if self._policy == QUEUED else len(self._jobs) - 1):
-            self.count()
             self._started = time.monotonic()
             self._start.touch()
         if job + 1 < len(self._jobs):
             self._turn(job + 1).touch()
 
-    def count(self) -> None:
-        """Read the switch's counters: at the start, and when all jobs have ended."""
-        assert self._testbed.controller is not None
-        self._combined.append(combined_at(self._testbed.controller.counters()))
+    def end(self) -> None:
+        """Ask the controller for what the jobs have done, when all have ended."""
+        for job in self._jobs:
+            job.status = None if job.status is None else self._status(job.status.id)
 
     def times(self, job: int) -> list[PhaseTime]:
         """The times of a job's phases."""
@@ -151,7 +148,7 @@ class Run:
                 slots=None if job.status is None else job.status.slots,
                 sum_s=sums_s[number],
                 waited_s=max(0.0, *(event["at"] - self._started for event in job.ready.values())),
-                in_switch=self._in_switch(number, job.status),
+                in_switch=_in_switch(job.status),
                 phases=tuple(self.times(number)),
             )
             for number, job in enumerate(self._jobs)
@@ -186,9 +183,12 @@ class Run:
         assert self._testbed.controller is not None
         return None if number is None else self._testbed.controller.job(number)
 
-    def _in_switch(self, job: int, status: JobStatus | None) -> float:
-        before, after = self._combined
-        ports = [self._testbed.network.fabric.host_ports[host - 1].port for host in self._bench.hosts_of(job)]
-        combined = sum(after.get(port, 0) - before.get(port, 0) for port in ports)
-        sums = sum(phase.sums for phase in self._schedules[job])
-        return share_in_switch(status, combined, sums, self._bench.elements)
+
+def _in_switch(status: JobStatus | None) -> float:
+    """The share of an ended job's chunks that the switch has summed wholly. status: None for gloo."""
+    if status is None:
+        return 0.0
+    if status.chunks is None:  # in leased slots
+        return 1.0
+    counts = status.chunks.model_dump()
+    return float(counts["switches"] / sum(counts.values()))

@@ -9,40 +9,32 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from inagg_contract.documents import Counters, PacketCount
+from inagg_contract.documents import Chunks
 from inagg_testbed.bench.jobs.plan import JobsBench
 from inagg_testbed.bench.jobs.run import Run
 from inagg_testbed.bench.jobs.schedule import Phase
 from inagg_testbed.bench.jobs.worker import Sums
 from inagg_testbed.errors import WrongResultError
-from inagg_testbed.network.fabric import Fabric
 
 BENCH = JobsBench(jobs=2, workers=2, elements=1000)
 NUMBER = 7  # of a job at the controller
 
 
 class Controller:
-    """Of one job. combined: the value of slot_combined at each port, now."""
+    """chunks: of each job that it has, by number, now; None in leased slots."""
 
-    def __init__(self, aggregation: str) -> None:
-        self.aggregation = aggregation
-        self.combined: dict[int, int] = {}
+    def __init__(self, chunks: dict[int, Chunks | None] | None = None) -> None:
+        self.chunks: dict[int, Chunks | None] = chunks or {NUMBER: None}
 
     def job(self, number: int) -> Any:
-        assert number == NUMBER
-        return SimpleNamespace(slots=32, words=4, aggregation=self.aggregation)
-
-    def counters(self) -> Counters:
-        counts = {port: PacketCount(packets=count, bytes=0) for port, count in self.combined.items()}
-        return {"s1": {"slot_combined": counts} if counts else {}}
+        return SimpleNamespace(id=number, slots=32, chunks=self.chunks[number])
 
 
 def made_run(folder: Path, policy: str = "leased", controller: Controller | None = None) -> Run:
     """A run of two jobs with one phase of four all-reduces each."""
     testbed = SimpleNamespace(
         run=SimpleNamespace(temporary_folder=lambda: folder),
-        controller=controller or Controller("leased"),
-        network=SimpleNamespace(fabric=Fabric.star(BENCH.hosts)),
+        controller=controller or Controller(),
     )
     return Run(BENCH, cast("Any", testbed), "round0", policy, [(Phase(0.5, 4),)] * 2)
 
@@ -79,7 +71,7 @@ def test_a_phase_lasts_from_the_first_ranks_beginning_to_the_last_ranks_end(tmp_
     for job, (began, ended) in enumerate([(100.0, 102.0), (200.0, 201.0)]):
         for rank in (0, 1):
             run.note(job, rank, phase(began + 0.25 * rank, ended + 0.5 * rank))
-    run.count()
+    run.end()
     first, second = run.outcomes([0.5, 1.0])
     assert [(phase.sums, phase.seconds) for job in (first, second) for phase in job.phases] == [
         (4, 2.5),
@@ -104,7 +96,7 @@ def test_the_first_queued_job_starts_and_each_other_one_waits_when_the_one_befor
     for rank, at in enumerate((16.0, 17.0)):
         run.note(1, rank, ready(NUMBER, "switch", at=at))
         run.note(1, rank, phase(18.0, 21.0))
-    run.count()
+    run.end()
     first, second = run.outcomes([0.5, 0.5])
     assert (first.waited_s, first.completion_s) == (0.0, 5.0)
     assert (second.waited_s, second.completion_s) == (7.0, 11.0)
@@ -115,20 +107,22 @@ def test_the_first_queued_job_starts_and_each_other_one_waits_when_the_one_befor
     )
 
 
-def test_the_share_summed_in_the_switch_is_that_of_the_chunks_since_the_start(tmp_path: Path) -> None:
-    controller = Controller("shared")
-    controller.combined = {1: 100, 2: 100, 3: 100}  # of the all-reduces before
+def test_the_share_summed_in_the_switch_is_that_of_the_jobs_chunks_in_the_end(tmp_path: Path) -> None:
+    nothing = Chunks(switches=0, both=0, servers=0)
+    controller = Controller({NUMBER: nothing, NUMBER + 1: nothing})
     run = made_run(tmp_path, "shared", controller)
     for job in (0, 1):
         for rank in (0, 1):
-            run.note(job, rank, ready(NUMBER, "switch"))
-    controller.combined = {1: 104, 2: 102, 3: 100, 4: 16}
+            run.note(job, rank, ready(NUMBER + job, "switch"))
     for job in (0, 1):
         for rank in (0, 1):
             run.note(job, rank, phase(1.0, 2.0))
-    run.count()
-    # Four all-reduces of 1000 elements, in 4 chunks of 256 each. Job 0 is at ports 1 and 2, job 1 at 3 and 4.
-    assert [job.in_switch for job in run.outcomes([0.5, 0.5])] == [6 / 16, 1.0]
+    controller.chunks = {
+        NUMBER: Chunks(switches=6, both=1, servers=1),
+        NUMBER + 1: Chunks(switches=0, both=0, servers=8),
+    }
+    run.end()
+    assert [job.in_switch for job in run.outcomes([0.5, 0.5])] == [0.75, 0.0]
 
 
 def test_a_wrong_sum_is_an_error_that_names_job_and_rank(tmp_path: Path) -> None:
