@@ -20,6 +20,7 @@ from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topo
 from inagg_controller.jobs.job import Install, Job, Limits, Policy
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import (
+    DISPLACEMENT,
     Member,
     TableEntry,
     aggregator_entries,
@@ -29,7 +30,7 @@ from inagg_controller.switch.entries import (
 from inagg_switch.switch import Switch
 from tests.conformance.fabric import Fabric, Hop
 from tests.conformance.p4_switch import Station, headers, job_group
-from tests.conformance.reference import decode
+from tests.conformance.reference import DATA, RESULT, decode
 from tests.conformance.servers import make_servers
 
 PORTS = tuple(range(1, 200))
@@ -169,7 +170,9 @@ def make_jobs(
 class SharedFabric(Fabric):
     """Switches and servers of all jobs. programs: of the switches. clock: seconds.
 
-    Remove its entries with `remove`; the slots keep what they have.
+    Remove its entries with `remove`; the slots keep what they have. summed: DATA chunks with a result, by the job's
+    number here. displaced: contributions that took slots from a job, by its number here, the switch and whether what
+    was there had expired; known when its entries are removed.
     """
 
     def __init__(
@@ -230,6 +233,8 @@ class SharedFabric(Fabric):
             )
         self._workers = sum(job.workers for job in self.jobs)
         self.packets: Counter[tuple[int, bool]] = Counter()  # by link, up or not, that have arrived
+        self.summed: set[tuple[int, int]] = set()
+        self.displaced: Counter[tuple[int, int, bool]] = Counter()
 
     def _attach(self, job: Job, nic: Nic) -> None:
         self._links[nic.place, nic.station.ip, nic.station.udp_port, job.id] = len(self._nics)
@@ -247,8 +252,13 @@ class SharedFabric(Fabric):
         self._groups.append((switch, group))
 
     def remove(self) -> None:
+        numbers = {job.id: number for number, job in enumerate(self.jobs)}
         for switch, entry in self._inserted:
-            self._programs[switch].delete(entry.table.rpartition(".")[2], dict(entry.match))
+            program, table, match = self._programs[switch], entry.table.rpartition(".")[2], dict(entry.match)
+            if entry.table == DISPLACEMENT:
+                packets, _ = program.direct_counter(table, match)
+                self.displaced[numbers[match["job"]], int(switch[1:]), bool(match["expired"])] += packets
+            program.delete(table, match)
         for switch, group in self._groups:
             self._programs[switch].multicast_group(group, [])
 
@@ -286,6 +296,9 @@ class SharedFabric(Fabric):
         first = self._job_of.index(job)
         hops = []
         for receiver, left in self._servers[link - self._workers].receive(frame.payload, None):
+            header = decode(left)
+            if header.kind == DATA | RESULT:
+                self.summed.add((self.jobs.index(job), header.chunk))
             to = root if receiver is None else self._nics[first + receiver].station
             if receiver is not None and to.ip == nic.station.ip:  # it does not leave the host
                 hops.append(Hop(first + receiver, False, left))
@@ -336,4 +349,12 @@ class SharedFabric(Fabric):
         for server, other in zip(self._servers, self._job_of[self._workers :], strict=True):
             if other is self.jobs[job]:
                 total.update(server.counts)
+        return +total
+
+    def chunks(self, job: int) -> Counter[str]:
+        """Completed DATA chunks by where they were summed, without zeros."""
+        total: Counter[str] = Counter()
+        for server, other in zip(self._servers, self._job_of[self._workers :], strict=True):
+            if other is self.jobs[job]:
+                total.update(server.chunks)
         return +total

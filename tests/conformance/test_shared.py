@@ -157,6 +157,8 @@ def run_jobs(fabric: SharedFabric, example: Example) -> None:
     for job in range(len(example.jobs)):
         for how, array, output in zip(example.collectives, inputs[job], outputs[job], strict=True):
             check_sum(how, array, output)
+        # Each chunk has been counted once, whatever came twice or went on early.
+        assert fabric.chunks(job).total() == sum(of == job for of, _ in fabric.summed)
     check_idle(network)
 
 
@@ -197,6 +199,7 @@ def test_with_room_for_a_window_the_switch_sums_everything(fresh: Sharing) -> No
     # The servers get each sum once, as the result's only contribution, and each exponent four times.
     counts = fabric.counts(0)
     assert (counts["started"], counts["added"], counts["completed"]) == (264, 3 * 64, 264)
+    assert fabric.chunks(0) == {"switches": 200}
 
 
 RACKS = SharedJob(at=(1, 1, 1, 2, 2, 2), slots=64)
@@ -213,6 +216,7 @@ def test_every_switch_on_the_way_combines(fresh: Sharing, colocated: bool) -> No
     assert fabric.counter("slot_added", 0) == 0
     counts = fabric.counts(0)
     assert (counts["started"], counts["added"], counts["completed"]) == (264, 5 * 64, 264)
+    assert fabric.chunks(0) == {"switches": 200}
 
 
 def test_a_link_between_switches_carries_each_sum_once(fresh: Sharing) -> None:
@@ -230,6 +234,9 @@ def test_two_jobs_in_a_pool_for_one_are_right_and_partly_combined(fresh: Sharing
     assert fabric.counter("slot_collided") > 0
     assert fabric.counter("slot_combined") > 40
     assert all(fabric.counts(job)["completed"] == 264 for job in (0, 1))
+    chunks = fabric.chunks(0) + fabric.chunks(1)
+    assert chunks.total() == 400
+    assert chunks["switches"] == fabric.counter("slot_combined")
 
 
 def test_two_jobs_in_a_pool_for_one_on_a_tree(fresh: Sharing) -> None:
@@ -238,14 +245,31 @@ def test_two_jobs_in_a_pool_for_one_on_a_tree(fresh: Sharing) -> None:
         assert fabric.counter("slot_collided", switch) > 0
         assert fabric.counter("slot_combined", switch) > 40
     assert all(fabric.counts(job)["completed"] == 264 for job in (0, 1))
+    chunks = fabric.chunks(0) + fabric.chunks(1)
+    assert chunks.total() == 400
+    assert 0 < chunks["switches"] <= fabric.counter("slot_combined", 0)
+    assert chunks["both"] > 0
 
 
 def test_a_job_of_a_higher_priority_gets_its_slots(fresh: Sharing) -> None:
     high = replace(ONE_JOB, priority=1)
     fabric = fresh.run(Example((ONE_JOB, high), LARGE, SLOW, pool(16, 2**40), seed=1))
     assert fabric.counter("slot_evicted") > 0
+    assert +fabric.displaced == {(0, 0, False): fabric.counter("slot_evicted")}
+    assert fabric.chunks(0)["both"] > 0
+    assert fabric.chunks(1)["switches"] > fabric.chunks(0)["switches"]
     added = [fabric.counts(job)["added"] for job in (0, 1)]
     assert added[1] < added[0]
+
+
+def test_what_expires_is_counted_for_the_job_that_had_the_slot_at_each_switch(fresh: Sharing) -> None:
+    impairment = replace(SLOW, loss=0.1)
+    fabric = fresh.run(Example((RACKS, RACKS), LARGE, impairment, pool(16, 2_000), seed=1, above=(0, 0)))
+    for switch in range(3):
+        expired = [fabric.displaced[job, switch, True] for job in (0, 1)]
+        assert sum(expired) == fabric.counter("slot_expired", switch)
+        assert all(expired)
+        assert not any(fabric.displaced[job, switch, False] for job in (0, 1))
 
 
 @pytest.mark.parametrize("job", [ONE_JOB, RACKS], ids=["star", "tree"])
