@@ -20,6 +20,7 @@
 #include "include/l2.p4"
 #include "include/beacon.p4"
 #include "include/admission.p4"
+#include "include/sums.p4"
 #include "include/slots.p4"
 #include "include/shared.p4"
 #include "include/delivery.p4"

@@ -112,11 +112,6 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
         way = owner[15:8];
     }
 
-    action combine(inout announced_t own, in announced_t held) {
-        exponent_t exponent = held[9:0] > own[9:0] ? held[9:0] : own[9:0];
-        own = (own[15:10] | held[15:10]) ++ exponent;
-    }
-
     // The packet becomes its sum with what the slot has.
     action add() {
         bit<64> held;
@@ -154,18 +149,6 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
         }
     }
 
-    // As in slots.p4.
-    action make_own() {
-        ipv4_address_t own = hdr.ipv4.dst;
-        hdr.ethernet.src = hdr.ethernet.dst;
-        hdr.ipv4.dst = hdr.ipv4.src;
-        hdr.ipv4.src = own;
-        hdr.ipv4.identification = hdr.inagg.chunk[15:0];
-        hdr.ipv4.ttl = OWN_TTL;
-        hdr.udp.src_port = INAGG_PORT;
-        hdr.udp.checksum = 0;
-    }
-
     action grow() {
         hdr.ipv4.total_length = hdr.ipv4.total_length + MEMBERS_BYTES;
         hdr.udp.length = hdr.udp.length + MEMBERS_BYTES;
@@ -185,7 +168,7 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
 
     // To the switch above, as its member `rank`; or to the server.
     action send(bit<9> port, mac_address_t mac, ipv4_address_t ip, bit<16> udp_port, bit<8> rank) {
-        make_own();
+        make_own(hdr);
         hdr.ethernet.dst = mac;
         hdr.ipv4.dst = ip;
         hdr.udp.dst_port = udp_port;
@@ -243,7 +226,7 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
                 empty();
                 slot_freed.count(port);
             }
-            make_own();
+            make_own(hdr);
             standard_metadata.mcast_grp = meta.result_group;
             result_forwarded.count(port);
         } else {

@@ -58,12 +58,6 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         slot_header.write(slot, hdr.inagg.announced ++ hdr.inagg.announced_check ++ hdr.inagg.checksum);
     }
 
-    // OR of the flags, maximum of the exponents.
-    action combine(inout announced_t own, in announced_t held) {
-        exponent_t exponent = held[9:0] > own[9:0] ? held[9:0] : own[9:0];
-        own = (own[15:10] | held[15:10]) ++ exponent;
-    }
-
     action start_header() {
         members = meta.member;
         slot_epoch.write(slot, hdr.inagg.epoch);
@@ -117,21 +111,8 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         }
     }
 
-    // The packet leaves from this switch, whose addresses it was sent to. Egress writes the receiver of a result.
-    action make_own() {
-        ipv4_address_t own = hdr.ipv4.dst;
-        hdr.ethernet.src = hdr.ethernet.dst;
-        hdr.ipv4.dst = hdr.ipv4.src;
-        hdr.ipv4.src = own;
-        // With this, packets of consecutive chunks are the segments of one large datagram (protocol.md, 2).
-        hdr.ipv4.identification = hdr.inagg.chunk[15:0];
-        hdr.ipv4.ttl = OWN_TTL;
-        hdr.udp.src_port = INAGG_PORT;
-        hdr.udp.checksum = 0;
-    }
-
     action make_result() {
-        make_own();
+        make_own(hdr);
         hdr.inagg.kind = hdr.inagg.kind | KIND_RESULT;
     }
 
@@ -150,14 +131,14 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
 
     // An answer leaves to member 0, whose query has been passed up.
     action pass_down() {
-        make_own();
+        make_own(hdr);
         meta.rank = 0;
         standard_metadata.egress_spec = meta.first_port;
     }
 
     // The partial sum becomes this switch's contribution, as member `rank` of the switch above; or a query its own.
     action send_up(bit<9> port, mac_address_t mac, ipv4_address_t ip, bit<8> rank) {
-        make_own();
+        make_own(hdr);
         hdr.ethernet.dst = mac;
         hdr.ipv4.dst = ip;
         hdr.udp.dst_port = INAGG_PORT;
