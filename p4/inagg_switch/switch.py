@@ -59,6 +59,7 @@ from inagg_switch.program.values import (
 )
 
 _MAX_DIGESTS = 10_000
+_NO_QUEUES = abi.QueueFunction()
 
 
 @dataclass(frozen=True)
@@ -419,20 +420,25 @@ class Switch:
     # --- packets
 
     def process(
-        self, port: int, frame: bytes | bytearray | memoryview, now: float = 0.0
+        self,
+        port: int,
+        frame: bytes | bytearray | memoryview,
+        now: float = 0.0,
+        queues: Mapping[int, int] | None = None,
     ) -> list[tuple[int, bytes]]:
         """Run one received frame; return (port, frame) of every frame that is sent, in order.
 
-        now: monotonic, in seconds. Raises SwitchError for a port beyond 9 bits or a time beyond 64 bits of
-        microseconds.
+        now: monotonic, in seconds. queues: how many packets wait to leave through a port; 0 for ports not in it. Raises
+        SwitchError for a port beyond 9 bits or a time beyond 64 bits of microseconds.
         """
         if type(port) is not int or not 0 <= port < PORTS:
             port = whole(port, "the port", PORTS)
         time_us = microseconds(now)
         data = frame if isinstance(frame, bytes) else frame_bytes(frame)
+        lengths = _NO_QUEUES if queues is None else _queue_function(queues)
         with self.locked() as (api, handle), self._lock.raising():
             self._out = []
-            api.process(handle, port, data, len(data), time_us, None, self._emit, None)
+            api.process(handle, port, data, len(data), time_us, None, self._emit, lengths, None)
             return self._out
 
     def trace(
@@ -477,3 +483,8 @@ class Switch:
         again: int,
     ) -> None:
         self._out.append((port, ctypes.string_at(frame, length)))
+
+
+def _queue_function(queues: Mapping[int, int]) -> Callable[[None, int], int]:
+    lengths = {port: whole(length, f"queue of port {port}") for port, length in queues.items()}
+    return abi.QueueFunction(lambda _, port: lengths.get(port, 0))

@@ -4,11 +4,12 @@
 import ctypes as c
 from pathlib import Path
 
-ABI_VERSION = 8
+ABI_VERSION = 9
 
 EmitFunction = c.CFUNCTYPE(
     None, c.c_void_p, c.c_uint32, c.POINTER(c.c_uint8), c.c_size_t, c.c_size_t, c.c_size_t, c.c_int
 )
+QueueFunction = c.CFUNCTYPE(c.c_uint32, c.c_void_p, c.c_uint32)
 
 
 class Match(c.Structure):
@@ -125,6 +126,7 @@ class Api(c.Structure):
                 c.c_uint64,
                 c.POINTER(Late),
                 EmitFunction,
+                QueueFunction,
                 _VOID,
             ),
         ),

@@ -19,7 +19,7 @@ struct Hub {
 Hub* hub(void* program) { return static_cast<Hub*>(program); }
 
 void process(void* program, uint32_t port, const uint8_t* frame, size_t length, uint64_t,
-             const isw_late* late, isw_emit_fn emit, void* ctx) {
+             const isw_late* late, isw_emit_fn emit, isw_queue_fn, void* ctx) {
     if (late != nullptr) late->fill(late->ctx);
     const auto& group = hub(program)->group;
     int again = 0;

@@ -3,13 +3,14 @@
 
 import ctypes
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from inagg_switch import Switch
 from inagg_switch.compiler.parse.preprocess import preprocess_text
-from inagg_switch.program.abi import Late, LateFunction
+from inagg_switch.program.abi import Late, LateFunction, QueueFunction
 from inagg_switch.vectors.format import read_vectors
 from inagg_switch.vectors.run import failures
 from tests import INAGG_P4
@@ -25,7 +26,11 @@ class LateSwitch(Switch):
     fills = 0
 
     def process(
-        self, port: int, frame: bytes | bytearray | memoryview, now: float = 0.0
+        self,
+        port: int,
+        frame: bytes | bytearray | memoryview,
+        now: float = 0.0,
+        queues: Mapping[int, int] | None = None,
     ) -> list[tuple[int, bytes]]:
         data = bytes(frame)
         draws = random.Random(data)
@@ -42,7 +47,15 @@ class LateSwitch(Switch):
         with self.locked() as (api, handle), self._lock.raising():
             self._out: list[tuple[int, bytes]] = []
             api.process(
-                handle, port, received, len(data), round(now * 1e6), ctypes.byref(late), self._emit, None
+                handle,
+                port,
+                received,
+                len(data),
+                round(now * 1e6),
+                ctypes.byref(late),
+                self._emit,
+                QueueFunction(),
+                None,
             )
             return self._out
 

@@ -15,6 +15,7 @@ from inagg_switch.compiler.emit.expressions import cpp_type, number
 from inagg_switch.compiler.emit.literals import c_string
 from inagg_switch.compiler.emit.outcome import outcome
 from inagg_switch.compiler.emit.parsers import write_states
+from inagg_switch.compiler.emit.queues import reads_queues
 from inagg_switch.compiler.emit.statements import write_all, write_inside
 from inagg_switch.compiler.emit.structs import wide_fields, write_struct
 from inagg_switch.compiler.emit.tables import (
@@ -106,6 +107,7 @@ def _state(out: Emitter) -> None:
         f"static constexpr bool kHalts = {truth(bool({'assert', 'assume'} & program.extern_functions))};"
     )
     out.line(f"static constexpr bool kDigests = {truth('digest' in program.extern_functions)};")
+    out.line(f"static constexpr bool kReadsQueues = {truth(reads_queues(program))};")
     out.line(f"static constexpr bool kEndlessLoops = {truth(program.endless_loops)};")
     _numbers(out)
     _untouched(out)

@@ -21,7 +21,7 @@ def mentioned_fields(struct: t.Type, of: Iterable[Code]) -> Set[str] | None:
     """The fields of a struct that the code mentions; None if it uses the whole struct. `of`: from codes()."""
     found: set[str] = set()
     for code in of:
-        for parent, node in _nodes(code):
+        for parent, node in nodes(code):
             if not isinstance(node, ir.Expr) or t.strip(node.type) is not struct:
                 continue
             # If the struct is passed to a callee, the callee's code decides. An `out` argument is cleared before.
@@ -44,7 +44,7 @@ def codes(program: ir.Program, *blocks: str) -> list[Code]:
         code = waiting.pop()
         if code.name not in found:
             found[code.name] = code
-            calls = (node for _, node in _nodes(code) if isinstance(node, ir.Call))
+            calls = (node for _, node in nodes(code) if isinstance(node, ir.Call))
             waiting += [callees[call.callee] for call in calls if call.callee in callees]
     return list(found.values())
 
@@ -100,7 +100,7 @@ def parts(code: Code) -> list[ir.Node]:
     return found
 
 
-def _nodes(code: Code) -> Iterator[tuple[ir.Node | None, ir.Node]]:
+def nodes(code: Code) -> Iterator[tuple[ir.Node | None, ir.Node]]:
     """All nodes of the code, each with its parent."""
     for part in parts(code):
         yield None, part

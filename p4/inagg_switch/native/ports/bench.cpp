@@ -27,7 +27,7 @@ BenchResult run_bench(const isw_api* api, void* program, std::vector<std::pair<u
             const uint32_t number = htonl(static_cast<uint32_t>(pass * run + i % run));
             if (counter_offset) std::memcpy(frame.data() + *counter_offset, &number, sizeof number);
             api->process(program, port, reinterpret_cast<const uint8_t*>(frame.data()), frame.size(), pass,
-                         nullptr, count_packet, &result.sent);
+                         nullptr, count_packet, nullptr, &result.sent);
         }
         api->unlock(program);
     }

@@ -207,7 +207,7 @@ void PacketLoop::receive_burst(Port& port) {
 int PacketLoop::process_burst(Port& port, int first, int end) {
     const std::lock_guard guard(program_mutex_);
     const bool loaded = program_.api != nullptr;
-    const uint64_t now = burst_us_ = now_us();
+    const uint64_t now = begin_burst();
     bool locked = false;
     size_t bytes = 0;
     int next = first;
@@ -298,6 +298,25 @@ std::span<const uint8_t> PacketLoop::shared_payload(const uint8_t* frame, size_t
                          : std::span<const uint8_t>{};
     }
     return *payload_;
+}
+
+// How many packets wait to leave through a port: in the kernel, and here. The kernel is asked at most once
+// for a burst. If it had none, an idle link may send all that this burst brings at once: they do not count.
+uint32_t PacketLoop::waiting(uint32_t id) {
+    Port* port = id <= kMaxPort ? by_id_[id] : nullptr;
+    if (port == nullptr) return 0;
+    Waiting& kernel = port->waiting;
+    if (port->waiting_burst != bursts_) {
+        port->waiting_burst = bursts_;
+        if (kernel.is_unknown(port->socket.has_unsent(), burst_us_)) {
+            kernel.learn(backlogs_.read(port->link.index), burst_us_);
+        } else {
+            kernel.clear();
+        }
+    }
+    if (kernel.is_empty() && !port->blocked) return 0;
+    const size_t clones = port->clones_wait ? cloning_->queue.packets() : 0;
+    return static_cast<uint32_t>(kernel.packets() + port->queue.packets() + clones);
 }
 
 // Takes a frame that the program emitted. The program is locked.
@@ -423,6 +442,7 @@ void PacketLoop::flush_clones() {
             if (result == 0) {
                 port->counters.tx_packets.add(amount.packets);
                 port->counters.tx_bytes.add(amount.bytes);
+                port->waiting.sent(amount.packets, amount.bytes);
             } else {
                 port->counters.drop(Drop::kTxError).add(amount.packets);
             }
@@ -495,7 +515,7 @@ void PacketLoop::process_injected() {
     }
     const std::lock_guard guard(program_mutex_);
     if (program_.api == nullptr || frames.empty()) return;
-    const uint64_t now = burst_us_ = now_us();
+    const uint64_t now = begin_burst();
     program_.api->lock(program_.handle);
     for (const auto& [port, frame] : frames) {
         process(port, reinterpret_cast<const uint8_t*>(frame.data()), frame.size(), now, nullptr);
@@ -529,6 +549,7 @@ void PacketLoop::flush(Port& port) {
             const OutputQueue::Amount amount = port.queue.pop(static_cast<size_t>(sent));
             port.counters.tx_packets.add(amount.packets);
             port.counters.tx_bytes.add(amount.bytes);
+            port.waiting.sent(amount.packets, amount.bytes);
         } else if (sent == -EAGAIN) {
             watch(port, true);
             return;

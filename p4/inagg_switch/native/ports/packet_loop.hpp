@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "ports/backlog.hpp"
 #include "ports/counters.hpp"
 #include "ports/events.hpp"
 #include "ports/fan_out.hpp"
@@ -147,6 +148,11 @@ class PacketLoop {
     void wake() const;
     void handle(uint64_t token, uint32_t events);
     void receive_burst(Port& port);
+    // Returns the time.
+    uint64_t begin_burst() {
+        ++bursts_;
+        return burst_us_ = now_us();
+    }
     int process_burst(Port& port, int first, int end);
     bool start_frame(Port& port, const ReceivedFrame& frame);
     void drop_too_long(Port& port, size_t length);
@@ -154,13 +160,18 @@ class PacketLoop {
     void process(uint32_t port, const uint8_t* frame, size_t length, uint64_t now, const isw_late* late) {
         payload_.reset();
         copies_.differ = false;
-        program_.api->process(program_.handle, port, frame, length, now, late, &PacketLoop::emit, this);
+        program_.api->process(program_.handle, port, frame, length, now, late, &PacketLoop::emit,
+                              &PacketLoop::queue_length, this);
         if (!copies_.ports.empty()) send_copies();
     }
     static void emit(void* self, uint32_t port, const uint8_t* frame, size_t length, size_t shared,
                      size_t copies, int again) {
         static_cast<PacketLoop*>(self)->take(port, frame, length, shared, copies, again != 0);
     }
+    static uint32_t queue_length(void* self, uint32_t port) {
+        return static_cast<PacketLoop*>(self)->waiting(port);
+    }
+    uint32_t waiting(uint32_t id);
     void take(uint32_t id, const uint8_t* frame, size_t length, size_t shared, size_t copies, bool again);
     Port* receiver(uint32_t id, const uint8_t* frame, size_t length);
     bool keep_copy(Port& port, const uint8_t* frame, size_t length, size_t shared);
@@ -208,7 +219,9 @@ class PacketLoop {
     FanOut* cloning_ = nullptr;
     size_t longest_clone_ = 0;  // bytes, of a frame or of a packet in a coalesced frame
     uint64_t swept_us_ = 0;     // when fan_outs_ was swept last
-    uint64_t burst_us_ = 0;     // the time of the burst that is being processed
+    BacklogReader backlogs_;
+    uint64_t bursts_ = 0;
+    uint64_t burst_us_ = 0;  // the time of the burst that is being processed
     Counter unknown_port_;
     EventQueue events_;
     WaitingQueue<std::string> to_cpu_;

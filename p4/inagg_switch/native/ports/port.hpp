@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "ports/backlog.hpp"
 #include "ports/capture.hpp"
 #include "ports/counters.hpp"
 #include "ports/queue.hpp"
@@ -32,6 +33,8 @@ struct Port {
     PacketSocket socket;
     Link link;
     OutputQueue queue;
+    Waiting waiting;             // in the kernel
+    uint64_t waiting_burst = 0;  // in which `waiting` was brought up to date
     PortCounters counters;
     std::unique_ptr<Capture> capture;  // null without a capture folder
     uint64_t overflows = 0;            // Drop::kRxSocketFull; guarded by PacketLoop::sockets_mutex_

@@ -17,7 +17,10 @@ OutputQueue::OutputQueue(size_t max_frames, size_t max_bytes, bool offloads, Sha
 bool OutputQueue::push(const uint8_t* packet, size_t length, size_t coalesced_limit,
                        std::span<const uint8_t> payload) {
     const bool may_join = offloads_ && length <= coalesced_limit;
-    if (may_join && join_last(packet, length, payload)) return true;
+    if (may_join && join_last(packet, length, payload)) {
+        ++packets_;
+        return true;
+    }
     if (count_ == slots_.size()) return false;
     const auto at = place(sizeof(Offload) + length);
     if (!at) return false;
@@ -29,6 +32,7 @@ bool OutputQueue::push(const uint8_t* packet, size_t length, size_t coalesced_li
     append(packet, shares ? row_.header_bytes() : length);
     slot(count_++) = {*at, length, 1, length, row_.header_bytes(), shares ? payload.data() : nullptr};
     if (shares) shared_.hold();
+    ++packets_;
     return true;
 }
 
@@ -101,6 +105,7 @@ OutputQueue::Amount OutputQueue::pop(size_t frames) {
     }
     first_ = (first_ + frames) % slots_.size();
     count_ -= frames;
+    packets_ -= popped.packets;
     return popped;
 }
 

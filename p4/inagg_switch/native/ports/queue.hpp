@@ -57,6 +57,7 @@ class OutputQueue {
     Amount clear() { return pop(count_); }
 
     bool empty() const { return count_ == 0; }
+    size_t packets() const { return packets_; }
 
   private:
     // One frame. Its Offload, headers and, if not shared, payload follow each other in bytes_.
@@ -87,8 +88,9 @@ class OutputQueue {
     std::vector<Slot> slots_;
     size_t first_ = 0;
     size_t count_ = 0;
-    size_t tail_ = 0;  // the end of the newest frame in bytes_
-    Row row_;          // the newest frame, as packets that join it see it
+    size_t packets_ = 0;  // in all frames
+    size_t tail_ = 0;     // the end of the newest frame in bytes_
+    Row row_;             // the newest frame, as packets that join it see it
 };
 
 }  // namespace inagg::ports

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
+#include <linux/sockios.h>
 #include <net/ethernet.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
@@ -203,6 +204,11 @@ int PacketSocket::send(const FramePieces* frames, size_t count) {
     }
     const int sent = sendmmsg(fd_, messages.data(), static_cast<unsigned>(count), MSG_DONTWAIT);
     return sent >= 0 ? sent : -errno;
+}
+
+bool PacketSocket::has_unsent() const {
+    int bytes = 0;
+    return fd_ >= 0 && ioctl(fd_, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 uint64_t PacketSocket::take_overflow_count() {

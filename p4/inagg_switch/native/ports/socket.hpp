@@ -98,6 +98,9 @@ class PacketSocket {
     // frame.
     int send(const FramePieces* frames, size_t count);
 
+    // Whether the kernel still has frames that were sent.
+    bool has_unsent() const;
+
     // Returns how many frames the kernel dropped because the receive buffer was full, since the last call.
     uint64_t take_overflow_count();
 

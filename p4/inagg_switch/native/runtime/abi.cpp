@@ -24,8 +24,8 @@ void lock(void* handle) { program(handle).mutex.lock(); }
 void unlock(void* handle) { program(handle).mutex.unlock(); }
 
 void process(void* handle, std::uint32_t port, const std::uint8_t* frame, std::size_t length,
-             std::uint64_t now_us, const isw_late* late, isw_emit_fn emit, void* ctx) {
-    program(handle).process(port, frame, length, now_us, late, emit, ctx);
+             std::uint64_t now_us, const isw_late* late, isw_emit_fn emit, isw_queue_fn queue, void* ctx) {
+    program(handle).process(port, frame, length, now_us, late, emit, queue, ctx);
 }
 
 int table_insert(void* handle, std::uint32_t table, const isw_match* match, std::int32_t priority,

@@ -46,7 +46,8 @@ class ProgramBase {
   public:
     virtual ~ProgramBase() = default;
     virtual void process(std::uint32_t port, const std::uint8_t* frame, std::size_t length,
-                         std::uint64_t now_us, const isw_late* late, isw_emit_fn emit, void* ctx) = 0;
+                         std::uint64_t now_us, const isw_late* late, isw_emit_fn emit, isw_queue_fn queue,
+                         void* ctx) = 0;
     virtual int multicast_set(std::uint32_t group, const isw_replica* replicas, std::size_t count) = 0;
     virtual int trace_to(isw_text_fn, void*) { return -ENOTSUP; }
     virtual int clone_set(std::uint32_t session, const isw_replica* replicas, std::size_t count,

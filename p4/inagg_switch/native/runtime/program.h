@@ -34,7 +34,7 @@
 extern "C" {
 #endif
 
-#define ISW_ABI_VERSION 8u
+#define ISW_ABI_VERSION 9u
 
 // Called for each packet that leaves through `port`. `frame` is valid during the call only, but its last
 // `shared` bytes until process() returns. All packets with shared > 0 in one call of process() have the same
@@ -43,6 +43,9 @@ extern "C" {
 // equal that of the call before, in the same process(); `shared` is then the same too.
 typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length, size_t shared,
                             size_t copies, int again);
+
+// Returns how many packets wait to leave through a port.
+typedef uint32_t (*isw_queue_fn)(void* ctx, uint32_t port);
 
 // Two bytes of a frame that are not right yet: a UDP checksum, which a program seldom looks at. fill() writes
 // them into the frame.
@@ -134,8 +137,10 @@ typedef struct isw_api {
     // `now_us` is a monotonic time in microseconds; the program's timestamps count from the first frame's.
     // Drops a frame of a port above 510 or of more than ISW_MAX_FRAME bytes. `late`: NULL if all bytes of the
     // frame are right; else the program calls fill() once, before anything can depend on these two, or never.
+    // `queue`: called before egress, for a program whose egress reads the length of a queue, with the port
+    // that a copy leaves by; NULL: queues are empty.
     void (*process)(void* program, uint32_t port, const uint8_t* frame, size_t length, uint64_t now_us,
-                    const isw_late* late, isw_emit_fn emit, void* ctx);
+                    const isw_late* late, isw_emit_fn emit, isw_queue_fn queue, void* ctx);
 
     int (*table_insert)(void* program, uint32_t table, const isw_match* match, int32_t priority,
                         uint32_t action, const uint8_t* params, size_t params_length);

@@ -30,6 +30,9 @@ inline constexpr std::uint32_t kInstanceRecirculated = 4;
 inline constexpr std::uint32_t kInstanceReplication = 5;
 inline constexpr std::uint32_t kInstanceResubmitted = 6;
 
+// The greatest enq_qdepth and deq_qdepth, of 19 bits.
+inline constexpr std::uint32_t kMostWaiting = (1u << 19) - 1;
+
 // The most clones, resubmissions and recirculations that one received packet may cause. BMv2 has no limit: an
 // endless chain never ends there.
 inline constexpr unsigned kMaxPasses = 1024;
@@ -40,6 +43,7 @@ inline constexpr unsigned kMaxPasses = 1024;
 //   kRequests       clone, resubmit, recirculate or truncate (struct Requests)
 //   kDigests        digest
 //   kHalts          assert or assume
+//   kReadsQueues    the length of a queue, in egress
 //   kEndlessLoops   loops whose end the compiler cannot prove
 //   kComparesCopies copies of a multicast are equal if what Outcome::of() takes from them after egress is
 //   kNumbers        the numbers of WideFields (field.hpp)
@@ -50,7 +54,7 @@ class V1Pipeline : public V1Program {
     using V1Program::V1Program;
 
     void process(std::uint32_t port, const std::uint8_t* frame, std::size_t length, std::uint64_t now_us,
-                 const isw_late* late, isw_emit_fn emit, void* ctx) override {
+                 const isw_late* late, isw_emit_fn emit, isw_queue_fn queue, void* ctx) override {
         if (port >= kDropPort || length > ISW_MAX_FRAME) return;
         auto& self = static_cast<Derived&>(*this);
         if (stopped()) {
@@ -74,6 +78,7 @@ class V1Pipeline : public V1Program {
             late = nullptr;
         }
         late_ = late;
+        if constexpr (Derived::kReadsQueues) queue_ = queue;
         if constexpr (Derived::kEndlessLoops) loop_iterations = 0;
         ingress(self, frame, length, now_us, emit, ctx);
         if constexpr (Derived::kRequests) run_waiting(self, now_us, emit, ctx);
@@ -99,6 +104,7 @@ class V1Pipeline : public V1Program {
     std::size_t copies_ = 1;    // of the packet that is being sent
     bool deparsed_ = false;     // packet_out has one of them, with Derived's outcome
     const isw_late* late_ = nullptr;
+    isw_queue_fn queue_ = nullptr;
 
     // True after a failed assertion: every packet is dropped.
     bool stopped() const {
@@ -311,6 +317,11 @@ class V1Pipeline : public V1Program {
         packet.standard.egress_global_timestamp = wrap<48>(elapsed(now_us));
         packet.standard.enq_timestamp = wrap<32>(elapsed(now_us));
         packet.standard.enq_qdepth = packet.standard.deq_timedelta = packet.standard.deq_qdepth = 0;
+        if constexpr (Derived::kReadsQueues) {
+            // Egress runs before the packet waits. So both are the length that it meets.
+            const std::uint32_t waiting = queue_ == nullptr ? 0 : std::min(queue_(ctx, port), kMostWaiting);
+            packet.standard.enq_qdepth = packet.standard.deq_qdepth = waiting;
+        }
         exited = false;
         ISW_TRACE("egress to port " + std::to_string(port) + ", rid " +
                   std::to_string(packet.standard.egress_rid));
