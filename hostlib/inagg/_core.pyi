@@ -62,6 +62,7 @@ class EngineStats(TypedDict):
     probes: int  # those after a silence
     in_flight: int  # chunks outstanding now
     window: int  # chunks that may be outstanding
+    congested: int  # results that met a queue, or whose contributions did, as switches have marked
     window_limit: int  # the largest window: the slots granted, at most what the receive buffer holds
     least_rtt_s: float  # of the last seconds; 0 before the first RTT
     waited_s: float  # total time of waiting for other ranks to begin a collective
@@ -224,8 +225,12 @@ class Engine:
     def special_sums(self, staging: Staging) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """After completion: the blocks [m] that were special on some rank, and their sums [m, L] (or averages)."""
 
-    def receive(self, message: bytes, now: float, *, datagram_bytes: int | None = None) -> None:
-        """Take a message of datagrams of one size, of which the last may be shorter; None: it is one datagram."""
+    def receive(
+        self, message: bytes, now: float, *, datagram_bytes: int | None = None, congested: bool = False
+    ) -> None:
+        """Take a message of datagrams of one size, of which the last may be shorter; None: it is one datagram.
+
+        congested: it met a queue on its way."""
 
     def to_send(self, now: float, limit: int | None = None) -> list[bytes]:
         """Fire the timers that are due and return every datagram to send now, at most `limit`, as if the socket refused
@@ -262,7 +267,9 @@ class ServedJob:
         first_chunk: int = 0,
         relayed: bool = False,
     ) -> None: ...
-    def receive(self, datagram: bytes, worker: int | None) -> list[tuple[int | None, bytes]]:
+    def receive(
+        self, datagram: bytes, worker: int | None, congested: bool = False
+    ) -> list[tuple[int | None, bytes]]:
         """Take a datagram from a worker's address, or from the switch (None). Returns what leaves: to a rank, or to all
         (None), which goes to the switch if the job is relayed."""
 

@@ -27,6 +27,14 @@ const bit<4> KIND_RESULT = 0x8;
 // The flag of an answer to a query: the asker is to send its contribution again.
 const bit<6> FLAG_AGAIN = 0x20;
 
+// The flag of a sum: the packet of a contribution met a queue (protocol.md, 6.2).
+const bit<6> FLAG_CONGESTED = 0x10;
+
+// The last two bits of an IPv4 header's second byte (RFC 3168): 0 if the sender does not take part.
+const bit<8> ECN_BITS = 0x03;
+const bit<8> ECN_CAPABLE = 0x02;
+const bit<8> ECN_CONGESTED = 0x03;
+
 // An exponent's check field is the exponent plus EXPONENT_CHECK; MAX_EXPONENT is the largest exponent for which that
 // fits (protocol.md, 3.2).
 const bit<16> EXPONENT_CHECK = 341;

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from inagg._core import Engine, EngineError, LaneBits
 from tests.conformance.fabric import Fabric, Star, Switch
+from tests.conformance.reference import CONGESTED, HEADER, decode
 from tests.conformance.reference_switch import Aggregator, Job
 
 JOB = 7
@@ -35,6 +36,7 @@ class Impairment:
     delay: float = 0.001
     rate: float = math.inf  # bytes a second of each link, each way
     queue: float = math.inf  # bytes that wait for it; what does not fit is lost
+    mark: float = math.inf  # bytes that wait; what comes down and meets more is marked
     jitter: float = 0.0  # added uniformly: reorders
     straggling: float = 0.0  # probability that another copy arrives much later
     straggle: float = 1.0  # ... uniformly up to so much
@@ -43,6 +45,13 @@ class Impairment:
 
 
 PERFECT = Impairment()
+
+
+def congested(datagram: bytes) -> bytes:
+    """What a switch makes of a packet that meets a queue."""
+    header = decode(datagram)
+    both = header._replace(flags=header.flags | CONGESTED, flags_check=header.flags_check | CONGESTED)
+    return both.encode() + datagram[HEADER.size :]
 
 
 @dataclass
@@ -54,6 +63,7 @@ class Network:
     now: float = 0.0
     completed: dict[int, list[int]] = field(default_factory=dict)
     packets: int = 0
+    overflows: int = 0  # packets that found a queue full
     between: Impairment | None = None  # of links between switches; that of the workers' links if not given
     links: Mapping[int, Impairment] = field(default_factory=dict)  # of single links
     # What looks at a worker after whatever has happened to it; False: no more.
@@ -77,8 +87,12 @@ class Network:
         others = self.between or self.impairment
         how = self.links.get(link, self.impairment if link < len(self.engines) else others)
         free = max(self.now, self._busy_until.get((link, up), 0.0))
-        if math.isfinite(how.queue) and (free - self.now) * how.rate > how.queue:
+        waiting = (free - self.now) * how.rate if math.isfinite(how.rate) else 0.0
+        if waiting > how.queue:
+            self.overflows += 1
             return
+        if not up and waiting > how.mark:
+            datagram = congested(datagram)
         sent = free + len(datagram) / how.rate
         self._busy_until[link, up] = sent
         copies = [] if self.draws.random() < how.loss else [how.delay]

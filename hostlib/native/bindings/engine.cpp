@@ -77,11 +77,12 @@ class PyEngine {
         return to_arrays(staging->special_sums(), staging->block_elements());
     }
 
-    void receive(const nb::bytes& message, double now, std::optional<std::size_t> datagram_bytes) {
+    void receive(const nb::bytes& message, double now, std::optional<std::size_t> datagram_bytes,
+                 bool congested) {
         if (datagram_bytes == 0U) {
             throw nb::value_error("a datagram has one byte at least");
         }
-        engine_.receive(as_span(message), datagram_bytes.value_or(MAX_DATAGRAM), now);
+        engine_.receive(as_span(message), datagram_bytes.value_or(MAX_DATAGRAM), now, congested);
     }
 
     std::vector<nb::bytes> to_send(double now, std::optional<std::size_t> limit) {
@@ -154,7 +155,7 @@ void define_engine(nb::module_& m) {
         .def("progress", &PyEngine::progress, "staging"_a)
         .def("special_sums", &PyEngine::special_sums, "staging"_a)
         .def("receive", &PyEngine::receive, "message"_a, "now"_a, nb::kw_only(),
-             "datagram_bytes"_a = nb::none())
+             "datagram_bytes"_a = nb::none(), "congested"_a = false)
         .def("to_send", &PyEngine::to_send, "now"_a, "limit"_a = nb::none())
         .def("deadline", &PyEngine::deadline)
         .def("completed", &PyEngine::completed)

@@ -110,6 +110,7 @@ nb::dict to_dict(const EngineStats& stats) {
     out["special_blocks"] = stats.special_blocks;
     out["in_flight"] = stats.in_flight;
     out["window"] = stats.window;
+    out["congested"] = stats.congested;
     out["window_limit"] = stats.window_limit;
     out["rtt_samples"] = stats.rtt_samples;
     out["least_rtt_s"] = stats.least_rtt;

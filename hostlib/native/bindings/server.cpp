@@ -57,11 +57,11 @@ nb::dict to_dict(const std::array<const char*, N>& names, const std::array<std::
 using Replies = std::vector<std::pair<std::optional<unsigned>, nb::bytes>>;
 
 // worker: None is the switch.
-Replies receive(ServedJob& self, const nb::bytes& datagram, std::optional<unsigned> worker) {
+Replies receive(ServedJob& self, const nb::bytes& datagram, std::optional<unsigned> worker, bool congested) {
     if (worker) {
-        self.receive(as_span(datagram), *worker);
+        self.receive(as_span(datagram), *worker, congested);
     } else {
-        self.receive_relayed(as_span(datagram));
+        self.receive_relayed(as_span(datagram), congested);
     }
     Replies out;
     for (const Outgoing& reply : self.replies()) {
@@ -171,7 +171,7 @@ void define_server(nb::module_& m) {
             },
             nb::kw_only(), "job"_a, "epoch"_a, "slots"_a, "words"_a, "workers"_a, "servers"_a = 1,
             "index"_a = 0, "first_chunk"_a = 0, "relayed"_a = false)
-        .def("receive", &receive, "datagram"_a, "worker"_a.none())
+        .def("receive", &receive, "datagram"_a, "worker"_a.none(), "congested"_a = false)
         .def_prop_ro("memory", [](const ServedJob& self) { return self.config().memory(); })
         .def_prop_ro("counts", [](const ServedJob& self) { return to_dict(OUTCOME_NAMES, self.counts()); })
         .def_prop_ro("chunks", [](const ServedJob& self) { return to_dict(SUMMED_IN_NAMES, self.chunks()); });

@@ -288,13 +288,14 @@ void Engine::announce_next(Slot& slot, std::size_t block) {
 
 // Results of chunks that were sent one after the other mostly come in one message: a run, for which the
 // bookkeeping is done once.
-void Engine::receive(std::span<const std::byte> message, std::size_t datagram_bytes, double now) {
+void Engine::receive(std::span<const std::byte> message, std::size_t datagram_bytes, double now,
+                     bool congested) {
     if (failure_) {
         return;
     }
     do {
         const auto datagram = message.first(std::min(datagram_bytes, message.size()));
-        if (take(datagram, now)) {
+        if (take(datagram, now, congested)) {
             message = message.subspan(datagram.size());
         } else {
             finish_run(now);
@@ -305,7 +306,7 @@ void Engine::receive(std::span<const std::byte> message, std::size_t datagram_by
 
 // Takes a result that continues the run, or any datagram if the run is empty. Returns false if the datagram
 // has to wait until the run is finished.
-bool Engine::take(std::span<const std::byte> datagram, double now) {
+bool Engine::take(std::span<const std::byte> datagram, double now, bool congested) {
     const bool first = run_.empty();
     const std::optional<Header> header = decode(datagram);
     if (!header || !codec_.is_result(*header, datagram.size())) {
@@ -338,7 +339,8 @@ bool Engine::take(std::span<const std::byte> datagram, double now) {
         slot.collective().take(slot.assignment(), words);
     }
     stats_.bytes_received += datagram.size();
-    run_.push_back({&slot, header->announced});
+    congested |= (header->announced.flags & p4::FLAG_CONGESTED) != 0;
+    run_.push_back({&slot, header->announced, congested});
     return true;
 }
 
@@ -354,7 +356,11 @@ void Engine::finish_run(double now) {
         const double waited = now - collective.first_sent().value_or(now) - recovery_.least_rtt();
         stats_.waited += std::max(waited, 0.0);
     }
-    recovery_.finished(*run_.front().slot, *run_.back().slot, static_cast<unsigned>(run_.size()), now);
+    const auto congested = static_cast<unsigned>(
+        std::ranges::count_if(run_, [](const Result& result) { return result.congested; }));
+    stats_.congested += congested;
+    recovery_.finished(*run_.front().slot, *run_.back().slot, static_cast<unsigned>(run_.size()), congested,
+                       now);
     for (const Result& result : run_) {
         finish_chunk(*result.slot, result.announced);
     }

@@ -53,8 +53,9 @@ class Engine {
     bool report_progress();
 
     // Takes a message from the aggregator's address: datagrams of `datagram_bytes`, of which the last may be
-    // shorter.
-    void receive(std::span<const std::byte> message, std::size_t datagram_bytes, double now);
+    // shorter. `congested`: they met a queue on their way (RFC 3168).
+    void receive(std::span<const std::byte> message, std::size_t datagram_bytes, double now,
+                 bool congested = false);
 
     // Fires the timers that are due.
     void advance(double now);
@@ -110,7 +111,7 @@ class Engine {
     void announce_next(Slot& slot, std::size_t block);
 
     // Receiving.
-    bool take(std::span<const std::byte> datagram, double now);
+    bool take(std::span<const std::byte> datagram, double now, bool congested);
     void hear(const Header& answer, double now);
     void refuse(Slot& slot, const Fault& fault);
     void finish_run(double now);
@@ -141,6 +142,7 @@ class Engine {
     struct Result {
         Slot* slot;
         Announcement announced;
+        bool congested;
     };
     std::vector<Result> run_;
 

@@ -63,7 +63,9 @@ void Recovery::sent_urgent(double now) {
 
 void Recovery::heard(double now) { quiet_since_ = progress_at_ = probe_timer_from_ = now; }
 
-void Recovery::finished(const Slot& first, const Slot& last, unsigned count, double now) {
+void Recovery::finished(const Slot& first, const Slot& last, unsigned count, unsigned congested, double now) {
+    round_trip_.results += count;
+    round_trip_.congested += congested;
     probes_in_a_row_ = held_in_a_row_ = 0;
     measure(last, count, now);
     take_out(first, last, count);
@@ -164,7 +166,10 @@ void Recovery::end_round_trip(std::uint64_t sending) {
         least_rtt = std::max(least_rtt, std::exchange(each.least_rtt, 0));
     }
     if (least_rtt > 0 && least_rtt_.value() > 0) {
-        window_.end_round_trip(least_rtt, least_rtt_.value(), round_trip_.limited, round_trip_.lost);
+        const double congested =
+            round_trip_.results > 0 ? static_cast<double>(round_trip_.congested) / round_trip_.results : 0;
+        window_.end_round_trip(least_rtt, least_rtt_.value(), round_trip_.limited, round_trip_.lost,
+                               congested);
     }
     round_trip_ = RoundTrip{.began_behind = sendings_};
 }

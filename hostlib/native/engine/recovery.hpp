@@ -42,7 +42,8 @@ class Recovery {
     // The results of a run of `count` slots are in: either one slot, or slots in flight of which each
     // follows() the one before. The slots are out of Recovery's lists, and their chunks finished by the
     // caller.
-    void finished(const Slot& first, const Slot& last, unsigned count, double now);
+    // `congested`: how many of them met a queue.
+    void finished(const Slot& first, const Slot& last, unsigned count, unsigned congested, double now);
     // The switch has answered a query about a slot's chunk: `again`, the contribution is to be sent again, or
     // it waits for others. False: the answer is old.
     bool answered(Slot& slot, std::uint32_t query, bool again, double now);
@@ -136,6 +137,8 @@ class Recovery {
         std::uint64_t began_behind = 0;  // sending
         bool limited = false;
         bool lost = false;
+        unsigned results = 0;
+        unsigned congested = 0;
     } round_trip_;
 
     double quiet_since_ = 0;       // the last result

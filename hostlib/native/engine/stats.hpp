@@ -29,7 +29,8 @@ struct EngineStats {
     std::uint64_t probes = 0;       // those sent after a silence
     std::uint64_t duplicates_received = 0;
     std::uint64_t discarded = 0;
-    std::uint64_t corrupt = 0;  // results of outstanding chunks that were not used
+    std::uint64_t corrupt = 0;    // results of outstanding chunks that were not used
+    std::uint64_t congested = 0;  // results that met a queue, or whose contributions did
     std::uint64_t chunks_completed = 0;
     std::uint64_t collectives_completed = 0;
     std::uint64_t special_blocks = 0;

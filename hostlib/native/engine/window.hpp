@@ -5,7 +5,9 @@
 // The signal is delay: the RTT less the recent least RTT is time spent in queues, and the window steers it to
 // a target (Kumar et al., Swift: delay is simple and effective for congestion control in the datacenter,
 // SIGCOMM 2020). A loss is a sign of congestion only if queues have built up (Fu and Liew, TCP Veno, 2003): a
-// lossy link is no reason to slow down. Times are seconds.
+// lossy link is no reason to slow down. Where switches mark what meets a queue (ECN), the share of marked
+// results is a second signal, as in DCTCP (RFC 8257, 3.3): it also shows queues too short to be seen as
+// delay. Times are seconds.
 #ifndef INAGG_WINDOW_HPP
 #define INAGG_WINDOW_HPP
 
@@ -27,11 +29,14 @@ class CongestionWindow {
 
     // A window's worth of results is in. `least_rtt` is the least RTT among them, `empty_rtt` the RTT of
     // empty queues. `limited`: there was more to send than the window let out. `lost`: some packets were
-    // lost.
-    void end_round_trip(double least_rtt, double empty_rtt, bool limited, bool lost) {
+    // lost. `congested`: the share of the results that met a queue.
+    void end_round_trip(double least_rtt, double empty_rtt, bool limited, bool lost, double congested) {
         const double queueing = least_rtt - empty_rtt;
-        if (queueing > TARGET) {
-            shrink(std::max(1 - GENTLENESS * (queueing - TARGET) / queueing, MOST_SHRINKING));
+        congestion_ += CONGESTION_GAIN * (congested - congestion_);
+        if (queueing > TARGET || congested > 0) {
+            const double by_delay = queueing > TARGET ? GENTLENESS * (queueing - TARGET) / queueing : 0;
+            const double by_marks = congested > 0 ? congestion_ / 2 : 0;
+            shrink(std::max(1 - std::max(by_delay, by_marks), MOST_SHRINKING));
         } else if (lost && queueing > TARGET / 2) {
             shrink(AFTER_LOSS);
         } else if (limited) {
@@ -45,6 +50,7 @@ class CongestionWindow {
     static constexpr double MOST_SHRINKING = 0.5;
     static constexpr double AFTER_LOSS = 0.7;
     static constexpr double GROWTH = 1.0 / 16;
+    static constexpr double CONGESTION_GAIN = 1.0 / 16;  // DCTCP's g
 
     void shrink(double factor) {
         starting_ = false;
@@ -53,7 +59,8 @@ class CongestionWindow {
 
     unsigned limit_;
     double chunks_;
-    bool starting_ = true;  // doubles each round trip until queues are seen
+    double congestion_ = 1;  // DCTCP's alpha: the average of `congested`
+    bool starting_ = true;   // doubles each round trip until queues are seen
 };
 
 }  // namespace inagg

@@ -67,7 +67,7 @@ ServedJob::ServedJob(const ServedJobConfig& config)
     }
 }
 
-void ServedJob::receive(std::span<const std::byte> datagram, unsigned worker) {
+void ServedJob::receive(std::span<const std::byte> datagram, unsigned worker, bool congested) {
     const std::optional<Header> header = read(datagram, 0);
     if (!header) {
         count(Outcome::malformed);
@@ -75,12 +75,13 @@ void ServedJob::receive(std::span<const std::byte> datagram, unsigned worker) {
         count(Outcome::not_admitted);
     } else {
         count(take({.header = *header,
+                    .congested = congested,
                     .members = std::uint64_t{1} << worker,
                     .words = datagram.subspan(HEADER_BYTES)}));
     }
 }
 
-void ServedJob::receive_relayed(std::span<const std::byte> datagram) {
+void ServedJob::receive_relayed(std::span<const std::byte> datagram, bool congested) {
     constexpr std::size_t bitmap = p4::MEMBERS_BYTES;
     const std::optional<Header> header = decode(datagram);
     const bool query = header && is_query(header->kind);
@@ -90,6 +91,7 @@ void ServedJob::receive_relayed(std::span<const std::byte> datagram) {
         return;
     }
     Packet packet{.header = *header,
+                  .congested = congested,
                   .members = decode_bitmap(datagram.subspan(HEADER_BYTES)),
                   .words = datagram.subspan(HEADER_BYTES + extra)};
     if (query) {
@@ -162,6 +164,10 @@ Outcome ServedJob::contribute(const Packet& packet, std::size_t place) {
     const bool starts = version.members == 0;
     version.members |= packet.members;
     version.combined |= !std::has_single_bit(packet.members);
+    if (packet.congested) {
+        version.announced.flags |= p4::FLAG_CONGESTED;
+        version.announced.flags_check |= p4::FLAG_CONGESTED;
+    }
     add(version, header, packet.words, datagram_at(place).subspan(HEADER_BYTES));
     if (version.members == all_) {
         complete(place, packet);

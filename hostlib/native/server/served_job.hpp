@@ -74,9 +74,9 @@ class ServedJob {
     explicit ServedJob(const ServedJobConfig& config);
 
     // Takes a datagram that has come from a worker's address, or from the switch. What is to leave is in
-    // replies() then.
-    void receive(std::span<const std::byte> datagram, unsigned worker);
-    void receive_relayed(std::span<const std::byte> datagram);
+    // replies() then. `congested`: it met a queue on its way (RFC 3168).
+    void receive(std::span<const std::byte> datagram, unsigned worker, bool congested = false);
+    void receive_relayed(std::span<const std::byte> datagram, bool congested = false);
 
     // The datagrams to send now, in this order. They stand in this object's memory until the next receive()
     // of any datagram that follows clear_replies().
@@ -104,6 +104,7 @@ class ServedJob {
     // asker's waits in a slot of the switch, 0 if in none.
     struct Packet {
         Header header;
+        bool congested;
         std::uint64_t members;
         std::uint64_t waits_with = 0;
         std::span<const std::byte> words = {};

@@ -191,29 +191,29 @@ void Server::receive() {
     }
     const BatchResult result = receiving_.receive(socket_);
     readable_ = result.count == ReceiveBatch::MESSAGES;
-    receiving_.for_each(result.count,
-                        [&](std::span<const std::byte> message, std::size_t datagram_bytes,
-                            const sockaddr_in& source) { take(message, datagram_bytes, source); });
+    receiving_.for_each(result.count, [&](const ReceivedMessage& message) { take(message); });
 }
 
 // False: the source is none of this job's.
-bool Server::Served::take(std::span<const std::byte> datagram, unsigned rank, const sockaddr_in& source) {
+bool Server::Served::take(std::span<const std::byte> datagram, unsigned rank, const sockaddr_in& source,
+                          bool congested) {
     if (relayed() && same(addresses.back(), source)) {
-        sums.receive_relayed(datagram);
+        sums.receive_relayed(datagram, congested);
         return true;
     }
     if (rank >= sums.config().workers || !same(addresses[rank], source)) {
         return false;
     }
-    sums.receive(datagram, rank);
+    sums.receive(datagram, rank, congested);
     return true;
 }
 
 // A message has datagrams of one source.
-void Server::take(std::span<const std::byte> message, std::size_t datagram_bytes, const sockaddr_in& source) {
+void Server::take(const ReceivedMessage& received) {
+    std::span<const std::byte> message = received.bytes;
     Served* served = nullptr;
     do {
-        const auto datagram = message.first(std::min(datagram_bytes, message.size()));
+        const auto datagram = message.first(std::min(received.datagram_bytes, message.size()));
         message = message.subspan(datagram.size());
         const std::optional<Header> header = decode(datagram);
         if (header && (served == nullptr || served->sums.config().job != header->job)) {
@@ -223,7 +223,8 @@ void Server::take(std::span<const std::byte> message, std::size_t datagram_bytes
             const auto found = jobs_.find(header->job);
             served = found == jobs_.end() ? nullptr : &found->second;
         }
-        if (!header || served == nullptr || !served->take(datagram, header->rank, source)) {
+        if (!header || served == nullptr ||
+            !served->take(datagram, header->rank, received.source, received.congested)) {
             ++stats_.unknown;
         }
     } while (!message.empty());

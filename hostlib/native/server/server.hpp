@@ -64,14 +64,15 @@ class Server {
         std::vector<sockaddr_in> addresses;  // of the workers, and behind them of the relay if there is one
 
         bool relayed() const { return sums.config().relayed; }
-        bool take(std::span<const std::byte> datagram, unsigned rank, const sockaddr_in& source);
+        bool take(std::span<const std::byte> datagram, unsigned rank, const sockaddr_in& source,
+                  bool congested);
     };
 
     void run();
     void loop();
     void wait();
     void receive();
-    void take(std::span<const std::byte> message, std::size_t datagram_bytes, const sockaddr_in& source);
+    void take(const ReceivedMessage& message);
     void send_replies(Served& served);
     void send(Served& served, std::span<const Outgoing> datagrams);
     bool wait_until_writable() const;

@@ -265,11 +265,11 @@ BatchResult Transport::receive_from(const UdpSocket& socket) {
     ++stats_.receive_calls;
     const BatchResult result = receiving_.receive(socket);
     const double now = seconds_now();
-    receiving_.for_each(result.count, [&](std::span<const std::byte> message, std::size_t datagram_bytes,
-                                          const sockaddr_in& source) {
+    receiving_.for_each(result.count, [&](const ReceivedMessage& message) {
+        const auto& [bytes, datagram_bytes, source, congested] = message;
         if (trusts(source)) {
-            engine_.receive(message, datagram_bytes, now);
-            received_ += std::max<std::size_t>((message.size() + datagram_bytes - 1) / datagram_bytes, 1);
+            engine_.receive(bytes, datagram_bytes, now, congested);
+            received_ += std::max<std::size_t>((bytes.size() + datagram_bytes - 1) / datagram_bytes, 1);
         }
     });
     if (from_network(result.error)) {

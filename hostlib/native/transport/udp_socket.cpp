@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/errqueue.h>
 #include <netinet/in.h>
+#include <netinet/ip.h>
 #include <netinet/udp.h>
 #include <unistd.h>
 
@@ -100,6 +101,8 @@ void UdpSocket::prepare() {
     // This option also makes send() return ENOBUFS when a queue of the kernel drops the datagram; without it,
     // that looks like success.
     set_option(fd(), IPPROTO_IP, IP_RECVERR, 1, "cannot ask for network errors");
+    set_option(fd(), IPPROTO_IP, IP_TOS, IPTOS_ECN_ECT0, "cannot ask for congestion marks");
+    set_option(fd(), IPPROTO_IP, IP_RECVTOS, 1, "cannot ask for congestion marks");
     // Kernels before 5.0 do not know it, and deliver each datagram as a message.
     const int one = 1;
     [[maybe_unused]] const int unsupported = setsockopt(fd(), SOL_UDP, UDP_GRO, &one, sizeof one);
@@ -254,16 +257,22 @@ BatchResult ReceiveBatch::receive(const UdpSocket& socket) {
     return received < 0 ? BatchResult{0, errno} : BatchResult{static_cast<std::size_t>(received), 0};
 }
 
-std::size_t ReceiveBatch::segment_bytes(std::size_t message) const {
+ReceivedMessage ReceiveBatch::described(std::size_t message) const {
     const msghdr& header = messages_[message].msg_hdr;
     int bytes = 0;
+    std::uint8_t tos = 0;
     for (const cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
          control = CMSG_NXTHDR(const_cast<msghdr*>(&header), const_cast<cmsghdr*>(control))) {
         if (control->cmsg_level == SOL_UDP && control->cmsg_type == UDP_GRO) {
             std::memcpy(&bytes, CMSG_DATA(control), sizeof bytes);
+        } else if (control->cmsg_level == SOL_IP && control->cmsg_type == IP_TOS) {
+            std::memcpy(&tos, CMSG_DATA(control), sizeof tos);
         }
     }
-    return bytes > 0 ? static_cast<std::size_t>(bytes) : MESSAGE_BYTES;
+    return {.bytes = {static_cast<const std::byte*>(buffers_[message].iov_base), messages_[message].msg_len},
+            .datagram_bytes = bytes > 0 ? static_cast<std::size_t>(bytes) : MESSAGE_BYTES,
+            .source = sources_[message],
+            .congested = (tos & IPTOS_ECN_MASK) == IPTOS_ECN_CE};
 }
 
 }  // namespace inagg

@@ -59,7 +59,8 @@ class UdpSocket {
     static UdpSocket duplicate_of(int fd);
 
     // From now on the kernel delivers datagrams several at once where it can (UDP_GRO). It never fragments,
-    // and reports errors from the network.
+    // and reports errors from the network. What leaves may be marked by switches with queues (ECN), and what
+    // comes tells whether it was.
     void prepare();
     // The same, and it delivers datagrams from `peer` only.
     void connect(const UdpAddress& peer);
@@ -126,6 +127,14 @@ class SendBatch {
     std::array<mmsghdr, SENT_AT_ONCE> messages_;
 };
 
+// Datagrams of one size, of which the last may be shorter.
+struct ReceivedMessage {
+    std::span<const std::byte> bytes;
+    std::size_t datagram_bytes;
+    const sockaddr_in& source;
+    bool congested;  // met a queue on the way: Congestion Experienced (RFC 3168)
+};
+
 // Receives a batch of messages. A message is one datagram, or several of one size (the last may be shorter)
 // that the kernel has joined or never cut (UDP_GRO).
 class ReceiveBatch {
@@ -133,13 +142,11 @@ class ReceiveBatch {
     ReceiveBatch();
     // Returns the number of messages.
     BatchResult receive(const UdpSocket& socket);
-    // Calls take(message, datagram_bytes, source) for each of the first `messages` messages: datagrams of
-    // that size, of which the last may be shorter.
+    // Calls take(ReceivedMessage) for each of the first `messages` messages.
     template <typename Take>
     void for_each(std::size_t messages, Take take) const {
         for (std::size_t i = 0; i < messages; ++i) {
-            take(std::span(static_cast<const std::byte*>(buffers_[i].iov_base), messages_[i].msg_len),
-                 segment_bytes(i), sources_[i]);
+            take(described(i));
         }
     }
 
@@ -148,10 +155,10 @@ class ReceiveBatch {
   private:
     static constexpr std::size_t MESSAGE_BYTES = 65536;
     struct alignas(cmsghdr) Control {
-        std::array<std::byte, CMSG_SPACE(sizeof(int))> bytes;
+        std::array<std::byte, CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(std::uint8_t))> bytes;
     };
 
-    std::size_t segment_bytes(std::size_t message) const;
+    ReceivedMessage described(std::size_t message) const;
 
     std::unique_ptr<std::byte[]> memory_;
     std::array<iovec, MESSAGES> buffers_;

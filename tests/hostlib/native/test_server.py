@@ -359,3 +359,66 @@ def test_memory_is_what_the_controller_counts() -> None:
     for slots, servers, words in ((256, 1, 4), (256, 3, 4), (2, 2, 32), (1024, 64, 5)):
         made = ServedJob(job=1, epoch=1, slots=slots, words=words, workers=4, servers=servers)
         assert made.memory == server_memory(slots, servers, words)
+
+
+CONGESTED, ECT_0, CE = 0x10, 0b10, 0b11
+
+
+def test_a_mark_on_a_contribution_becomes_a_flag_of_the_sum(
+    server: Server, workers: list[socket.socket]
+) -> None:
+    serve(server, workers)
+    assert {reference.decode(result).flags for result in sums(server, workers)} == {0}
+    workers[1].setsockopt(socket.IPPROTO_IP, socket.IP_TOS, CE)
+    for result in sums(server, workers, 1):
+        header = reference.decode(result)
+        assert header.agrees
+        assert header.flags == CONGESTED
+    workers[1].setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT_0)
+    assert {reference.decode(result).flags for result in sums(server, workers, 2)} == {0}
+
+
+def test_what_a_server_and_a_worker_send_may_be_marked(server: Server, workers: list[socket.socket]) -> None:
+    serve(server, workers)
+    for one in workers:
+        one.setsockopt(socket.IPPROTO_IP, 13, 1)  # IP_RECVTOS
+    for rank, one in enumerate(workers):
+        one.sendto(contribution(rank), server.local_address)
+    assert [tos_of(one) for one in workers] == [ECT_0, ECT_0]
+
+    with udp() as aggregator, udp() as own:
+        aggregator.setsockopt(socket.IPPROTO_IP, 13, 1)
+        transport = Transport(
+            job=JOB, rank=0, workers=1, epoch=EPOCH, slots=SLOTS, words=WORDS,
+            servers=[aggregator.getsockname()], socket_fd=own.detach(),
+        )  # fmt: skip
+        transport.submit(np.ones(1, np.float32))
+        assert tos_of(aggregator) == ECT_0
+        transport.close()
+
+
+def tos_of(receiver: socket.socket) -> int:
+    """The second byte of the IPv4 header of the next datagram."""
+    _, controls, _, _ = receiver.recvmsg(2048, 100)
+    return controls[0][2][0]
+
+
+@pytest.mark.parametrize(("tos", "congested"), [(0, 0), (ECT_0, 0), (0b01, 0), (CE, 2)])
+def test_a_worker_counts_results_that_come_with_a_mark(tos: int, congested: int) -> None:
+    with udp() as aggregator, udp() as own:
+        aggregator.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+        transport = Transport(
+            job=JOB, rank=0, workers=1, epoch=EPOCH, slots=SLOTS, words=WORDS,
+            servers=[aggregator.getsockname()], socket_fd=own.detach(),
+        )  # fmt: skip
+        array = np.ones(1, np.float32)
+        ticket = transport.submit(array)
+        (server,) = make_servers(1, job=JOB, epoch=EPOCH, slots=SLOTS, words=WORDS, workers=1)
+        for _ in range(2):  # its exponent, and its block
+            datagram, worker = aggregator.recvfrom(2048)
+            ((_, result),) = server.receive(datagram, 0)
+            aggregator.sendto(result, worker)
+        assert transport.wait(ticket, PATIENCE_S)
+        assert array[0] == 1.0
+        assert transport.stats()["congested"] == congested
+        transport.close()
