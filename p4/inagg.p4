@@ -20,6 +20,7 @@
 #include "include/l2.p4"
 #include "include/beacon.p4"
 #include "include/admission.p4"
+#include "include/congestion.p4"
 #include "include/sums.p4"
 #include "include/slots.p4"
 #include "include/shared.p4"
@@ -37,6 +38,7 @@ control InaggIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
 
     IngressLoss() ingress_loss;
     Admission() admission;
+    HearCongestion() hear_congestion;
     Slots(slot_epoch, slot_chunk, slot_members, slot_header, pool) slots;
     SharedSlots(slot_epoch, slot_chunk, slot_members, slot_header, pool) shared_slots;
     SourceGuard() source_guard;
@@ -51,6 +53,7 @@ control InaggIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
             if (meta.aggregation) {
                 admission.apply(hdr, meta, standard_metadata);
                 if (!meta.dropped && !meta.passes) {
+                    hear_congestion.apply(hdr, meta);
                     // A job without a lease.
                     if (meta.slot_mask == 0) {
                         shared_slots.apply(hdr, meta, standard_metadata);
@@ -77,6 +80,7 @@ control InaggIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
 control InaggEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     EgressLoss() egress_loss;
     Delivery() delivery;
+    MarkCongestion() mark_congestion;
     SplitHorizon() split_horizon;
 
     apply {
@@ -86,6 +90,7 @@ control InaggEgress(inout headers_t hdr, inout metadata_t meta, inout standard_m
                 if (!meta.to_parent && !meta.passes) {
                     delivery.apply(hdr, meta, standard_metadata);
                 }
+                mark_congestion.apply(hdr, meta, standard_metadata);
             } else {
                 split_horizon.apply(meta, standard_metadata);
             }

@@ -44,6 +44,7 @@ from inagg_controller.jobs.leases import FEWEST_SLOTS
 from inagg_controller.logs import log_to_stderr
 from inagg_controller.server import serve
 from inagg_controller.service import Network
+from inagg_controller.switch.entries import LONGEST_QUEUE
 from inagg_controller.switch.program import Program, load_program
 from inagg_controller.tokens import operators_token
 
@@ -51,7 +52,10 @@ _T = TypeVar("_T")
 
 # The options that describe a network of one switch.
 _OF_ONE_SWITCH = ("switch", "device_id", "ports", "host", "aggregator_ip", "aggregator_mac")
-_OF_SWITCHES = ("p4info", "device_config", "topology", "pool", "shared_slots", "job_share", *_OF_ONE_SWITCH)
+_OF_SWITCHES = (
+    *("p4info", "device_config", "topology", "pool", "shared_slots", "job_share", "mark_queue"),
+    *_OF_ONE_SWITCH,
+)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -165,6 +169,16 @@ def run(
             "1."
         ),
     ] = 0.25,
+    mark_queue: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=LONGEST_QUEUE,
+            help="Packets in the queue of a switch's port beyond which packets of jobs are marked (ECN), so that their "
+            "workers slow down.",
+            show_default="no marks",
+        ),
+    ] = None,
     max_roots: Annotated[
         int,
         typer.Option(
@@ -250,6 +264,7 @@ def run(
             topology=check_size(program, fabric()),
             words=program.words,
             multicast=parse_multicast(multicast),
+            mark_queue=mark_queue,
             link_timeout_s=link_timeout_s,
         )
         versions, shared = check_pool(program.slot_versions, pool, shared_slots)

@@ -44,6 +44,7 @@ from inagg_controller.switch.entries import (
     binding_entries,
     flood_group,
     linked_port_entry,
+    queue_entry,
 )
 
 _T = TypeVar("_T")
@@ -66,12 +67,14 @@ class Network:
     """The network that the controller serves, from its options.
 
     topology: without switches if all jobs are on servers. words: 256-byte words in a DATA packet. multicast: the first
-    address for results (`JobTable`). link_timeout_s: how long no beacon has to arrive for a link to be down.
+    address for results (`JobTable`). mark_queue: packets in a port's queue beyond which packets of jobs are marked;
+    None marks none. link_timeout_s: how long no beacon has to arrive for a link to be down.
     """
 
     topology: Topology
     words: int
     multicast: int | None = None
+    mark_queue: int | None = None
     link_timeout_s: float = 5.0
 
 
@@ -671,6 +674,8 @@ class Service:
         switch.insert([flood_group(self.topology.flooded(node.name))])
         linked = [place.port for place in self.topology.link_at if place.switch == node.name]
         switch.insert([linked_port_entry(port) for port in linked])
+        if (packets := self.network.mark_queue) is not None:
+            switch.insert([queue_entry(port, packets) for port in node.ports])
         switch.insert(self.switches[node.name].losses.entries)
 
 

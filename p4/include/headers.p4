@@ -106,6 +106,7 @@ struct metadata_t {
     bool answered;             // a request to the aggregator that this switch answered itself: ARP or ping
     bool bound;                // the source MAC address is bound to the port that the frame came in on
     bool dropped;
+    bool congested;            // in egress: meets a long queue
     bool query;                // a query or an answer
     bool data;                 // of a DATA chunk
     bool from_parent;          // a result or an answer of a switch above

@@ -9,6 +9,7 @@ from inagg_controller.switch.entries import (
     DISPLACEMENT,
     LINKED_PORT,
     PARENT,
+    QUEUE,
     SERVER,
     SHARING,
     SOURCE_IP,
@@ -76,6 +77,7 @@ TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
         {"port": 9, "mac": 48, "ip": 32, "udp_port": 16, "rank": 8},
     ),
     DISPLACEMENT: ({"job": 16, "expired": 1}, "InaggIngress.shared_slots.count_displaced", {}),
+    QUEUE: ({"port": 9}, "InaggEgress.mark_congestion.mark_beyond", {"packets": 19}),
     LINKED_PORT: ({"port": 9}, "InaggIngress.beacons.to_controller", {}),
     "InaggEgress.delivery.receiver": (
         {"job": 16, "rank": 8},

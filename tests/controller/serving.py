@@ -78,11 +78,12 @@ class Serving:
         policy: Policy | None = None,
         on_crash: Callable[[], None] = lambda: None,
         multicast: int | None = None,
+        mark_queue: int | None = None,
         **limits: Any,
     ) -> AsyncIterator[tuple[httpx.AsyncClient, Service, Clock]]:
         """Yields the operator's client of the API, the service, and the job table's clock.
 
-        multicast: of `JobTable`. limits: of `Limits`.
+        multicast: of `JobTable`. mark_queue: of `Network`. limits: of `Limits`.
         """
         clock = Clock()
         table = JobTable(
@@ -94,7 +95,7 @@ class Serving:
             words=WORDS,
             multicast=multicast,
         )
-        network = Network(topology=self._topology, words=WORDS)
+        network = Network(topology=self._topology, words=WORDS, mark_queue=mark_queue)
         service = Service(table, self._switches, network, clock=clock, on_crash=on_crash)
         await service.start()
         try:

@@ -275,6 +275,7 @@ def test_without_a_switch_it_needs_no_program_and_serves_jobs_on_servers(
             "leave out --p4info, --device-config, --ports, --aggregator-ip",
         ),
         ({"topology": "fabric.toml"}, "--no-switch means that there is no switch: leave out --topology"),
+        ({"mark_queue": 16}, "--no-switch means that there is no switch: leave out --mark-queue"),
         ({"shared_slots": 16}, "--no-switch means that there is no switch: leave out --shared-slots"),
         ({"host": "10.0.0.1=1"}, "leave out --host"),
         ({"pool": 8}, "leave out --pool"),

@@ -7,9 +7,9 @@ import pytest
 
 from inagg_controller.jobs.job import Policy
 from inagg_controller.switch.client import Count
-from inagg_controller.switch.entries import ADMISSION, RECEIVER
+from inagg_controller.switch.entries import ADMISSION, QUEUE, RECEIVER
 from tests.controller.memory_switch import MemorySwitch
-from tests.controller.serving import Serving, run, settle, start_job, worker
+from tests.controller.serving import STAR, Serving, run, settle, start_job, worker
 
 
 def test_receivers_and_group_are_in_before_the_first_admission_and_out_after_the_last(
@@ -247,5 +247,20 @@ def test_an_ended_job_keeps_its_last_counters(serving: Serving, memory_switch: M
             await settle(lambda: memory_switch.groups == [1])
             job = (await client.get(f"/jobs/{number}")).json()
             assert job["counters"] == {"1": {"packets": 5, "bytes": 500}}
+
+    run(body)
+
+
+@pytest.mark.parametrize("packets", [None, 1, 32])
+def test_every_port_marks_beyond_the_queue_that_the_operator_gives(
+    serving: Serving, memory_switch: MemorySwitch, packets: int | None
+) -> None:
+    async def body() -> None:
+        async with serving(mark_queue=packets):
+            found = {
+                dict(entry.match)["port"]: dict(entry.params)["packets"]
+                for entry in memory_switch.in_table(QUEUE)
+            }
+            assert found == ({} if packets is None else dict.fromkeys(STAR.switches[0].ports, packets))
 
     run(body)

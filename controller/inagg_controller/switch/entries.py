@@ -21,6 +21,8 @@ SOURCE_MAC, SOURCE_IP, BOUND_PORT = (f"{_GUARD}.{name}" for name in ("source_mac
 STATION = "InaggIngress.l2.station"
 PARENT = "InaggIngress.admission.parent"
 UPLINK = "InaggIngress.slots.uplink"
+LONGEST_QUEUE = (1 << 19) - 1  # packets; what the program can compare
+QUEUE = "InaggEgress.mark_congestion.queue"
 SHARING = "InaggIngress.shared_slots.sharing"
 SERVER = "InaggIngress.shared_slots.server"
 DISPLACEMENT = "InaggIngress.shared_slots.displacement"
@@ -327,6 +329,13 @@ def binding_entries(bindings: Iterable[Binding]) -> tuple[TableEntry, ...]:
 def linked_port_entry(port: int) -> TableEntry:
     """The entry for a port with a link to another switch: beacons that come to it go to the controller."""
     return TableEntry(LINKED_PORT, (("port", port),), "InaggIngress.beacons.to_controller", ())
+
+
+def queue_entry(port: int, packets: int) -> TableEntry:
+    """The entry that marks packets of the protocol that meet more packets in a port's queue (docs/protocol.md, 6.2)."""
+    return TableEntry(
+        QUEUE, (("port", port),), "InaggEgress.mark_congestion.mark_beyond", (("packets", packets),)
+    )
 
 
 def loss_entry(port: int, direction: str, aggregation: bool, probability: float) -> TableEntry:

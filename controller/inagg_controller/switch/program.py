@@ -34,6 +34,7 @@ from inagg_controller.switch.entries import (
     job_entries,
     linked_port_entry,
     loss_entry,
+    queue_entry,
 )
 
 _POOL = "InaggIngress.pool"
@@ -148,6 +149,7 @@ def _one_of_each() -> tuple[TableEntry, ...]:
         *aggregator_entries(1, 1),
         *binding_entries([Binding(ip=2, mac=2, port=1)]),
         linked_port_entry(1),
+        queue_entry(1, 1),
         loss_entry(1, "ingress", True, 0.5),
         loss_entry(1, "egress", True, 0.5),
     )

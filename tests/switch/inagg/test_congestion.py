@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Congestion marks of p4/inagg.p4 (docs/protocol.md, 6.2), run in process with queues of given lengths."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from inagg_switch import Switch
+from tests import INAGG_P4
+from tests.conformance.p4_shared import P4SharedSwitch, station, worker_port
+from tests.conformance.p4_switch import AGGREGATOR, HEADERS_BYTES, headers
+from tests.conformance.reference import DATA as DATA_KIND
+from tests.conformance.reference import contribution, decode
+from tests.conformance.shared_fabric import SharedJob
+from tests.switch.inagg.packets import RESULT, Job, inet_checksum, read_inagg
+
+CONGESTED = 0x10
+NOT_CAPABLE, CAPABLE, MARKED = 0b00, 0b10, 0b11
+TOS = 15  # offset in the frame
+QUEUE = "mark_congestion.queue"
+
+
+@pytest.fixture
+def program() -> Iterator[Switch]:
+    with Switch.from_p4(INAGG_P4, seed=1) as made:
+        yield made
+
+
+@pytest.fixture
+def job(program: Switch) -> Job:
+    made = Job(workers=2)
+    made.install(program)
+    made.send_to_each(program)
+    return made
+
+
+def with_tos(frame: bytes, tos: int) -> bytes:
+    bare = frame[:TOS] + bytes([tos]) + frame[TOS + 1 : 24] + bytes(2) + frame[26:]
+    return bare[:24] + inet_checksum(bare[14:34]).to_bytes(2, "big") + bare[26:]
+
+
+def limit(program: Switch, port: int, packets: int) -> None:
+    program.insert(QUEUE, {"port": port}, "mark_beyond", {"packets": packets})
+
+
+def complete(
+    program: Switch, job: Job, tos: tuple[int, int], queues: dict[int, int] | None = None
+) -> dict[int, bytes]:
+    """The result of a chunk to which both ranks contribute, by port."""
+    assert program.process(job.port(0), with_tos(job.data(0, 0, [1] * 4), tos[0])) == []
+    return dict(program.process(job.port(1), with_tos(job.data(1, 0, [2] * 4), tos[1]), queues=queues))
+
+
+def flags(frame: bytes) -> tuple[int, int | None]:
+    header = read_inagg(frame[42:62])
+    assert header.kind & RESULT
+    assert inet_checksum(frame[14:34]) == 0
+    return header.flags, header.flags_check
+
+
+def test_what_meets_more_packets_than_the_limit_is_marked(program: Switch, job: Job) -> None:
+    for port in (job.port(0), job.port(1)):
+        limit(program, port, 32)
+    left = complete(program, job, (CAPABLE, CAPABLE), {job.port(0): 33, job.port(1): 32})
+    assert left[job.port(0)][TOS] == MARKED
+    assert left[job.port(1)][TOS] == CAPABLE
+    assert left[job.port(0)][42:] == left[job.port(1)][42:]  # all copies have the same payload
+    assert flags(left[job.port(0)]) == flags(left[job.port(1)]) == (0, 0)
+    counts = program.counter("congestion_marked")
+    assert (counts[job.port(0)][0], counts[job.port(1)][0]) == (1, 0)
+
+
+def test_no_packet_of_a_sender_that_does_not_take_part_is_marked(program: Switch, job: Job) -> None:
+    limit(program, job.port(0), 1)
+    assert complete(program, job, (NOT_CAPABLE, NOT_CAPABLE), {job.port(0): 99})[job.port(0)][TOS] == 0
+    assert program.counter("congestion_marked")[job.port(0)][0] == 0
+
+
+def test_without_a_limit_nothing_is_marked(program: Switch, job: Job) -> None:
+    left = complete(program, job, (CAPABLE, CAPABLE), {job.port(0): 500_000})
+    assert left[job.port(0)][TOS] == CAPABLE
+
+
+@pytest.mark.parametrize("tos", [(MARKED, CAPABLE), (CAPABLE, MARKED), (MARKED, MARKED)])
+def test_the_mark_of_a_contribution_becomes_a_flag_of_the_sum(
+    program: Switch, job: Job, tos: tuple[int, int]
+) -> None:
+    for frame in complete(program, job, tos).values():
+        assert flags(frame) == (CONGESTED, CONGESTED)
+        assert frame[TOS] == CAPABLE  # the result has met nothing yet
+
+
+def test_a_result_that_is_sent_again_has_the_flag_too(program: Switch, job: Job) -> None:
+    complete(program, job, (MARKED, CAPABLE))
+    ((_, again),) = program.process(job.port(0), with_tos(job.data(0, 0, [1] * 4), CAPABLE))
+    assert flags(again) == (CONGESTED, CONGESTED)
+
+
+def test_the_mark_of_a_query_changes_no_answer(program: Switch, job: Job) -> None:
+    query = job.query(0, 0, 5)
+    expected = program.process(job.port(0), with_tos(query, CAPABLE))
+    assert expected
+    assert program.process(job.port(0), with_tos(query, MARKED)) == expected
+
+
+def test_the_flag_leaves_a_shared_slot_with_the_sum(program: Switch) -> None:
+    one = SharedJob(job=7, epoch=5, workers=3, slots=4)
+    P4SharedSwitch(program, [one])
+    left = []
+    for rank, tos in enumerate((CAPABLE, MARKED, CAPABLE)):
+        header = contribution(kind=DATA_KIND, rank=rank, job=7, epoch=5, chunk=0)
+        payload = header.encode() + bytes(4 * 256)
+        port = worker_port(0, rank)
+        frame = headers(station(port), AGGREGATOR, len(payload)) + payload
+        left += program.process(port, with_tos(frame, tos))
+    ((_, partial),) = left
+    assert decode(partial[HEADERS_BYTES:]).flags == CONGESTED
+    assert decode(partial[HEADERS_BYTES:]).flags_check == CONGESTED
+    assert partial[TOS] == CAPABLE
