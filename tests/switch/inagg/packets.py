@@ -57,6 +57,12 @@ def ipv4(
     return header[:10] + value.to_bytes(2, "big") + header[12:] + payload
 
 
+def with_tos(frame: bytes, tos: int) -> bytes:
+    """A frame of IPv4 with another second byte of the header, and the right checksum."""
+    bare = frame[:15] + bytes([tos]) + frame[16:24] + bytes(2) + frame[26:]
+    return bare[:24] + inet_checksum(bare[14:34]).to_bytes(2, "big") + bare[26:]
+
+
 def udp(src: int, dst: int, payload: bytes, *, length: int | None = None) -> bytes:
     return struct.pack("!HHHH", src, dst, 8 + len(payload) if length is None else length, 0) + payload
 

@@ -12,7 +12,7 @@ from tests.conformance.p4_switch import AGGREGATOR, HEADERS_BYTES, headers
 from tests.conformance.reference import DATA as DATA_KIND
 from tests.conformance.reference import contribution, decode
 from tests.conformance.shared_fabric import SharedJob
-from tests.switch.inagg.packets import RESULT, Job, inet_checksum, read_inagg
+from tests.switch.inagg.packets import RESULT, Job, inet_checksum, read_inagg, with_tos
 
 CONGESTED = 0x10
 NOT_CAPABLE, CAPABLE, MARKED = 0b00, 0b10, 0b11
@@ -32,11 +32,6 @@ def job(program: Switch) -> Job:
     made.install(program)
     made.send_to_each(program)
     return made
-
-
-def with_tos(frame: bytes, tos: int) -> bytes:
-    bare = frame[:TOS] + bytes([tos]) + frame[TOS + 1 : 24] + bytes(2) + frame[26:]
-    return bare[:24] + inet_checksum(bare[14:34]).to_bytes(2, "big") + bare[26:]
 
 
 def limit(program: Switch, port: int, packets: int) -> None:

@@ -13,6 +13,8 @@ import pytest
 from inagg_switch import Switch
 from inagg_switch.compiler.parse.preprocess import preprocess_text
 from inagg_switch.ports import PortOptions, Ports, PortSpec
+from tests import INAGG_P4
+from tests.switch.inagg.packets import Job, with_tos
 from tests.switch.network import MakeNetwork, Network
 from tests.switch.snippets import v1program
 from tests.waiting import wait_until
@@ -56,12 +58,12 @@ class Opened:
     def sent(self, port: int = 2) -> int:
         return next(one.tx_packets for one in self.ports.statistics() if one.id == port)
 
-    def send(self, raw: socket.socket, frames: list[bytes]) -> None:
+    def send(self, raw: socket.socket, frames: list[bytes], port: int = 2) -> None:
         """Sends frames, and waits until the switch has handed them to the kernel."""
-        after = self.sent() + len(frames)
+        after = self.sent(port) + len(frames)
         for data in frames:
             raw.send(data)
-        wait_until(lambda: self.sent() >= after, "all frames are sent")
+        wait_until(lambda: self.sent(port) >= after, "all frames are sent")
 
 
 Open = Callable[..., Opened]
@@ -191,3 +193,33 @@ def test_copies_see_the_queues_of_their_ports_cloned_or_not(open_ports: Open) ->
         after, _ = opened.in_kernel()
         assert 400 < after - 1 <= opened.length(1) <= before
         assert opened.length(1, port=3) == 0
+
+
+ECN_CAPABLE = 0b10
+
+
+def test_inagg_marks_what_meets_a_shaped_link(network: MakeNetwork) -> None:
+    net = network(1)
+    net.run(net.switch, "tc qdisc add dev port1 root tbf rate 8kbit burst 2000 limit 1000000")
+    with ExitStack() as stack:
+        program = stack.enter_context(Switch.from_p4(INAGG_P4))
+        job = Job(workers=1)
+        job.install(program)
+        with net.inside(net.switch):
+            ports = Ports([PortSpec(job.port(0), "port1")])
+            stack.callback(ports.stop)
+            ports.set_program(program)
+            ports.start()
+        opened = Opened(net, ports, program)
+        raw = stack.enter_context(net.packet_socket(1))
+        # Each is answered, to the port that it comes by.
+        queries = [with_tos(job.query(0, 0, number), ECN_CAPABLE) for number in range(200)]
+        opened.send(raw, queries, port=job.port(0))
+        assert program.counter("congestion_marked")[job.port(0)][0] == 0
+        program.insert("mark_congestion.queue", {"port": job.port(0)}, "mark_beyond", {"packets": 100})
+        opened.send(raw, queries[:1], port=job.port(0))
+        assert opened.in_kernel(1)[0] > 101
+        assert program.counter("congestion_marked")[job.port(0)][0] == 1
+        program.modify("mark_congestion.queue", {"port": job.port(0)}, "mark_beyond", {"packets": 1000})
+        opened.send(raw, queries[:1], port=job.port(0))
+        assert program.counter("congestion_marked")[job.port(0)][0] == 1
