@@ -9,7 +9,7 @@ from inagg._core import Transport
 from inagg.errors import InaggError, NetworkTimeoutError
 from inagg.membership.control import ControlClient
 from inagg.sums.reduction import Callback
-from inagg_contract.constants import WORD_BYTES
+from inagg_contract.constants import INAGG_HEADER_BYTES, WORD_BYTES
 from inagg_contract.documents import JobStatus
 from inagg_contract.sizes import FRAME_HEADERS_BYTES, HEADERS_BYTES, data_mtu
 
@@ -33,9 +33,10 @@ class MtuProbe:
         self._rank = rank
         self._words = status.words
         self._slots = status.slots
-        # A job on servers alone. Each sums one block at least.
+        # A job on servers alone.
         self._servers = status.servers if status.aggregation == "server" else ()
-        self._blocks = max(_BLOCKS, len(status.servers))
+        # Each server sums one block at least, also if their number does not divide that of the slots.
+        self._blocks = max(_BLOCKS, min(2 * len(status.servers), status.slots))
 
     def run(self, timeout_s: float, check: Callback) -> None:
         """Do the sum, resending lost packets. check: called every _CHECK_S; what it raises ends the wait.
@@ -47,17 +48,24 @@ class MtuProbe:
         """
         start, end = time.monotonic(), time.monotonic() + timeout_s
         small_passed = False
-        small = min(self._blocks, self._slots) if self._servers else 1  # results, one of each server
+        # Results without words: of each server if there are several, which data of the others do not replace.
+        small = min(self._blocks, self._slots) if self._servers else 1
         ticket = self._transport.submit(
             np.zeros(self._blocks * self._words * WORD_BYTES // 4, dtype=np.float32)
         )
         while not self._transport.wait(ticket, _CHECK_S):
             check()
             now = time.monotonic()
-            if not small_passed and self._transport.stats()["packets_received"] >= small:
+            if not small_passed and self._small_results() >= small:
                 small_passed, start, end = True, now, now + _FULL_SIZE_S
             if now >= end:
                 raise self.silence(int(small_passed), round(now - start, 1), small_passed)
+
+    def _small_results(self) -> int:
+        """The results without words that have come."""
+        stats = self._transport.stats()
+        words = stats["bytes_received"] - stats["packets_received"] * INAGG_HEADER_BYTES
+        return stats["packets_received"] - words // (self._words * WORD_BYTES)
 
     def silence(self, chunk: int, waited_s: float, small_passed: bool = False) -> NetworkTimeoutError:
         """The error for a switch that has not answered for `waited_s` seconds.
