@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""inagg-server's agent, with a real server and a controller in memory that answers as a script says."""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from inagg._core import Server
+from inagg.errors import ControllerRefusedError
+from inagg.membership.control import ControlClient
+from inagg_server.agent import ServerAgent
+
+REGISTER, BEAT, REMOVE = "POST /servers", "POST /servers/a/heartbeat", "DELETE /servers/a"
+ORDER = {
+    "id": 1,
+    "epoch": 7,
+    "slots": 4,
+    "words": 1,
+    "index": 0,
+    "servers": 1,
+    "workers": [{"rank": 0, "ip": "127.0.0.1", "udp_port": 4000}],
+}
+REGISTERED = (
+    REGISTER,
+    201,
+    {"instance": 1, "heartbeat_interval_s": 1.0, "heartbeat_timeout_s": 5.0},
+)
+ORDERED = (BEAT, 200, {"jobs": [ORDER]})
+STOPPED = (REMOVE, 200, {})
+
+Step = tuple[str, int, object]  # request, status and document of its answer
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr("inagg_server.agent._PAUSE_S", 0.001)
+    made = Server(local=("127.0.0.1", 0), memory=1 << 20)
+    yield made
+    made.close()
+
+
+def problem(request: str, status: int) -> Step:
+    return request, status, {"title": "Unavailable", "detail": "try again in a moment"}
+
+
+def run(server: Server, *script: Step, beats: list[dict[str, Any]] | None = None) -> list[list[int]]:
+    """Runs the agent until the script ends. Returns the jobs that the server has at each request.
+
+    beats: gets the heartbeats.
+    """
+    stopping, steps = threading.Event(), list(script)
+    served = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        served.append(list(server.stats()["jobs"]))
+        expected, status, document = steps.pop(0)
+        assert f"{request.method} {request.url.path}" == expected
+        if expected == BEAT and beats is not None:
+            beats.append(json.loads(request.content))
+        if not steps or steps[0] == STOPPED:
+            stopping.set()
+        return httpx.Response(status, json=document)
+
+    client = ControlClient("http://10.0.0.254:9560", transport=httpx.MockTransport(answer))
+    ServerAgent(client, server, "a", 1 << 20).run(stopping)
+    assert steps == []
+    return served
+
+
+def test_a_server_that_gets_no_good_answer_for_a_while_serves_on(server: Server) -> None:
+    bad = [problem(BEAT, status) for status in (503, 500, 502)]
+    not_json: Step = (BEAT, 200, "not orders")
+    served = run(server, REGISTERED, ORDERED, *bad, not_json, ORDERED, STOPPED)
+    assert served == [[], [], *[[1]] * 6]
+
+
+def test_a_server_that_is_unknown_drops_its_jobs_and_registers_until_it_is_known(server: Server) -> None:
+    script = [REGISTERED, ORDERED, problem(BEAT, 404), *[problem(REGISTER, 503)] * 3, REGISTERED]
+    served = run(server, *script, ORDERED, ORDERED, STOPPED)
+    assert served == [[], [], [1], *[[]] * 5, [1], [1]]
+
+
+@pytest.mark.parametrize("status", [401, 403, 409, 422])
+@pytest.mark.parametrize(
+    "before",
+    [[], [REGISTERED, ORDERED], [REGISTERED, problem(BEAT, 404)]],
+    ids=["at first", "with a job", "again"],
+)
+def test_a_server_that_is_refused_for_good_ends(server: Server, before: list[Step], status: int) -> None:
+    request = BEAT if before and before[-1] == ORDERED else REGISTER
+    with pytest.raises(ControllerRefusedError) as caught:
+        run(server, *before, problem(request, status))
+    assert caught.value.status == status
+
+
+def test_a_server_that_cannot_register_at_first_says_so(server: Server) -> None:
+    with pytest.raises(ControllerRefusedError, match="try again in a moment"):
+        run(server, problem(REGISTER, 503))
+
+
+def test_a_job_that_does_not_fit_is_refused_and_the_others_are_served(server: Server) -> None:
+    large: Step = (BEAT, 200, {"jobs": [ORDER, ORDER | {"id": 2, "slots": 1 << 16, "words": 32}]})
+    beats: list[dict[str, Any]] = []
+    assert run(server, REGISTERED, large, large, STOPPED, beats=beats)[2:] == [[1], [1]]
+    assert beats[1]["serving"] == [{"id": 1, "epoch": 7}]
+    (refused,) = beats[1]["refused"]
+    assert (refused["id"], refused["epoch"]) == (2, 7)
+    assert "bytes" in refused["reason"]
