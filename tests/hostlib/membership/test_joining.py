@@ -19,6 +19,8 @@ from torch._C._distributed_c10d import HashStore
 from inagg.errors import ConfigurationError, InaggError, JobError, PeerLostError
 from inagg.inner.group import _gloo
 from inagg.membership.assembly import Assembly
+from inagg.membership.join import _address_of, _addresses, join
+from inagg.options import Options
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
@@ -141,6 +143,31 @@ def test_a_rank_that_ended_before_another_began_to_watch_it_is_lost() -> None:
     second.watch(HERE)
     with pytest.raises(PeerLostError, match="lost rank 0"), second:
         second.exchange("words", "here")
+
+
+@pytest.mark.parametrize("local", [0, 1, 2])
+def test_a_rank_at_127_0_0_1_beside_ranks_of_other_hosts_is_named(local: int) -> None:
+    store = HashStore()
+    addresses = [HERE if rank == local else f"10.0.0.{rank + 1}" for rank in range(3)]
+
+    def run(rank: int) -> None:
+        options = Options(controller="http://127.0.0.1:9", address=addresses[rank], aggregation="server")
+        with Assembly(store, rank, 3, LIMIT) as ranks:
+            join(ranks, options)
+
+    with ThreadPoolExecutor(3) as threads:
+        errors = [made.exception(timeout=20) for made in [threads.submit(run, rank) for rank in range(3)]]
+    assert [type(error) for error in errors] == [ConfigurationError, JobError, JobError]
+    for error in errors:
+        assert f"the address of rank {local} is 127.0.0.1, which no other host can reach" in str(error)
+
+
+@pytest.mark.parametrize("addresses", [[HERE, "127.0.0.2"], ["10.0.0.1", "10.0.0.2"]])
+def test_ranks_of_one_host_may_be_at_127_0_0_1(addresses: list[str]) -> None:
+    store = HashStore()
+    for rank, address in enumerate(addresses):
+        Assembly(store, rank, 2, LIMIT).publish(_address_of(rank), {"ip": address})
+    assert _addresses(Assembly(store, 0, 2, LIMIT), LIMIT) == addresses
 
 
 @pytest.fixture(scope="module")
