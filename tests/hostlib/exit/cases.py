@@ -16,17 +16,20 @@ SIGNALS = {"sigint": -2, "sigterm": -15, "sigterm-handled": 3}
 
 
 class Case(NamedTuple):
-    """destroy: whether the group is destroyed before the end; fallen_back: whether gloo does its sums."""
+    """destroy: whether the group is destroyed before the end; fallen_back: whether gloo does its sums; aggregation:
+    what else does them."""
 
     state: str
     ending: str
     destroy: bool = False
     fallen_back: bool = False
+    aggregation: str = "leased"
 
     @property
     def state_name(self) -> str:
         """The state as tables show it."""
-        return self.state + "-destroyed" * self.destroy + "-fallen-back" * self.fallen_back
+        way = "" if self.aggregation == "leased" else f"-{self.aggregation}"
+        return self.state + "-destroyed" * self.destroy + "-fallen-back" * self.fallen_back + way
 
     @property
     def name(self) -> str:
@@ -41,7 +44,9 @@ class Case(NamedTuple):
     @property
     def environment(self) -> dict[str, str]:
         """Environment of the program, besides a launcher's variables."""
-        return {"INAGG_FALLBACK": "inner"} if self.fallen_back else {}
+        return {"INAGG_AGGREGATION": self.aggregation} | (
+            {"INAGG_FALLBACK": "inner"} if self.fallen_back else {}
+        )
 
     @property
     def most(self) -> int:
@@ -75,3 +80,6 @@ def cases() -> Iterator[Case]:
             for destroy in (False,) if state == "left" else (False, True):
                 for fallen_back in (False, True):
                     yield Case(state, ending, destroy, fallen_back)
+        # The ranks' processes are servers.
+        yield Case("summing", ending, aggregation="server")
+        yield Case("crossed", ending, aggregation="server")

@@ -44,7 +44,8 @@ def make() -> None:
     if falls_back and rank != 0:
         Session.try_path = fail_probing  # type: ignore[assignment,method-assign]
     dist.init_process_group("inagg", timeout=timedelta(seconds=HOLD_S))
-    assert inagg.stats()["path"] == ("inner" if falls_back else "switch")
+    found = inagg.stats()
+    assert found["path"] == "inner" if falls_back else found["aggregation"] == os.environ["INAGG_AGGREGATION"]
 
 
 def end_rank_0_soon(*_: object) -> None:
@@ -169,9 +170,19 @@ def left() -> None:
     dist.destroy_process_group()
 
 
+def crossed() -> None:
+    """The ranks leave two groups in different orders. Each serves one for which the other rank has to wait."""
+    make()
+    groups = [dist.new_group(backend="inagg") for _ in range(2)]
+    for group in groups:
+        dist.all_reduce(torch.ones(3), group=group)
+    for group in groups if rank == 0 else reversed(groups):
+        dist.destroy_process_group(group)
+
+
 STATES = {
     one.__name__: one
-    for one in (before_join, joining, probing, joined, summing, waiting, failed, leaving, left)
+    for one in (before_join, joining, probing, joined, summing, waiting, failed, leaving, left, crossed)
 }
 STATE, ENDING, *DESTROY = sys.argv[1:]
 

@@ -64,6 +64,9 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
         Case("summing", "exception", fallen_back=True),
         Case("joined", "fork", fallen_back=True),
         Case("failed", "exit", destroy=True),
+        Case("summing", "fall", aggregation="server"),
+        Case("joined", "exception", aggregation="shared"),
+        Case("crossed", "fall", aggregation="server"),
     ],
     ids=lambda case: case.name,
 )
