@@ -13,6 +13,7 @@ A contribution's checksum is a bit that no other has, so that a sum says whose c
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import cache
 from typing import NamedTuple, TypeVar
 
 from tests.conformance import shared_rules
@@ -85,6 +86,10 @@ class Setting:
         self.worker_at: dict[int, int] = {}
         self.server = Place(SERVER, *self._add(tree, SERVER))
         self.everybody = self.server.below
+        # What states have in common is worked out once: rules are functions of their arguments alone.
+        self.partial = cache(self._partial)
+        self._sums = cache(self._sums_at)
+        self._step_at_switch = cache(self._checked_step)
 
     def _add(self, tree: Tree, number: int) -> tuple[int, tuple[int, ...]]:
         """Add what is below a place. Returns its workers' bits: all, and by member."""
@@ -108,7 +113,7 @@ class Setting:
             versions[past % self.versions] = Version(EPOCH, past % 2**32, self.everybody, final=True)
         return State(have, (tuple(versions),) * self.jobs, (self.leftover,) * len(self.switches))
 
-    def partial(self, job: int, chunk: int, members: int) -> Partial:
+    def _partial(self, job: int, chunk: int, members: int) -> Partial:
         """The right sum of these workers' contributions."""
         checksum = members << ((chunk * self.jobs + job) * len(self.worker_at))
         return Partial(job + 1, EPOCH, (self.first_chunk + chunk) % 2**32, members, checksum)
@@ -155,7 +160,7 @@ class Setting:
         if held.final and held.members != self.everybody:
             raise ViolationError(f"the result of chunk {packet.chunk} lacks contributions")
         versions = with_item(versions, index, held)
-        return state._replace(versions=with_item(state.versions, job, versions)), counters
+        return State(state.have, with_item(state.versions, job, versions), state.slots), counters
 
     def _check_overwritten(self, state: State, job: int, old: Version) -> None:
         if old.epoch == EPOCH and self.chunk(old) >= 0:
@@ -167,12 +172,18 @@ class Setting:
         self, state: State, switch: int, packet: Partial, *, evicts: bool
     ) -> tuple[State, Partial | None]:
         """A partial sum arrives at a switch. Returns also what goes on up."""
+        slot, left = self._step_at_switch(switch, state.slots[switch], packet, evicts)
+        return State(state.have, state.versions, with_item(state.slots, switch, slot)), left
+
+    def _checked_step(
+        self, switch: int, before: Slot, packet: Partial, evicts: bool
+    ) -> tuple[Slot, Partial | None]:
         below = self.switches[switch].below
-        slot, left, _ = self.rules.switch_step(state.slots[switch], packet, below, evicts=evicts)
+        slot, left, _ = self.rules.switch_step(before, packet, below, evicts=evicts)
         self.check(slot.job - 1, slot)
         if left:
             self.check(left.job - 1, left)
-        return state._replace(slots=with_item(state.slots, switch, slot)), left
+        return slot, left
 
     def take(self, state: State, awaited: Awaited) -> State:
         """A worker takes the result."""
@@ -204,11 +215,13 @@ class Setting:
                 for evicts in (False, True):
                     yield self.at_switch(state, switch, packet, evicts=evicts)[0]
 
-    def _sums(self, job: int, chunk: int, sent: int, place: Place) -> Iterator[Partial]:
+    def _sums_at(self, job: int, chunk: int, sent: int, place: Place) -> list[Partial]:
         """All that may come to a place from one of its members."""
-        for part in range(1, sent + 1):
-            if part & ~sent == 0 and any(part & ~member == 0 for member in place.members):
-                yield self.partial(job, chunk, part)
+        return [
+            self.partial(job, chunk, part)
+            for part in range(1, sent + 1)
+            if part & ~sent == 0 and any(part & ~member == 0 for member in place.members)
+        ]
 
     def reach(self) -> set[State]:
         """Every state. Raises ViolationError."""
@@ -231,10 +244,10 @@ class Moment(NamedTuple):
     asked: frozenset[Awaited] = frozenset()  # the workers whose query has no answer yet
 
     def send(self, message: Message) -> "Moment":
-        return self._replace(under_way=self.under_way | {message})
+        return Moment(self.state, self.under_way | {message}, self.asked)
 
     def without(self, message: Message) -> "Moment":
-        return self._replace(under_way=self.under_way - {message})
+        return Moment(self.state, self.under_way - {message}, self.asked)
 
 
 Step = tuple[Hashable, Moment]  # what happens, and what follows
@@ -283,14 +296,14 @@ class Recovery:
             yield self.arrive_result(moment, Awaited(packet.job - 1, to, self.setting.chunk(packet)))
         elif to == SERVER:
             state, counters = self.setting.at_server(moment.state, packet)
-            moment = moment._replace(state=state)
+            moment = Moment(state, moment.under_way, moment.asked)
             receivers = self.setting.everybody if "completed" in counters else packet.members
             sent = {"completed", "result_resent"} & set(counters)
             yield self.send_result(moment, packet, receivers) if sent else moment
         else:
             for evicts in (False, True):
                 state, left = self.setting.at_switch(moment.state, to, packet, evicts=evicts)
-                following = moment._replace(state=state)
+                following = Moment(state, moment.under_way, moment.asked)
                 yield following.send(Message(self.setting.switches[to].parent, left)) if left else following
 
     def send_result(self, moment: Moment, packet: Partial, receivers: int) -> Moment:
