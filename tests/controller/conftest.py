@@ -9,6 +9,7 @@ import pytest
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
+from inagg_controller import service
 from inagg_controller.switch.program import Program, load_program
 from tests.controller.fake_server import FakeServer
 from tests.controller.launching import CommandLine, Launcher
@@ -44,6 +45,12 @@ def memory_switch() -> MemorySwitch:
 @pytest.fixture
 def serving(memory_switch: MemorySwitch) -> Serving:
     return Serving({"s1": memory_switch})
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's heartbeat is answered only when its orders change."""
+    monkeypatch.setattr(service, "INTERVAL_S", 60.0)
 
 
 @pytest.fixture

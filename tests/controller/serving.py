@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import httpx
+from prometheus_client.parser import text_string_to_metric_families
 
 from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
 from inagg_controller.http.api import create_app
@@ -135,6 +136,55 @@ async def start_job(client: httpx.AsyncClient, workers: int = 2, slots: int = 4)
     job = (await client.get(f"/jobs/{number}", params={"wait": "running"})).json()
     assert job["state"] == "running", job
     return number
+
+
+SERVER = {"name": "big", "ip": "10.0.1.1", "udp_port": 18754, "memory": 1 << 20}
+
+
+async def create_job(client: httpx.AsyncClient, **fields: object) -> dict[str, Any]:
+    """Create a job of two workers and four slots, unless `fields` say otherwise. Returns its document."""
+    answer = await client.post("/jobs", json={"workers": 2, "slots": 4, **fields})
+    assert answer.status_code == 201, answer.text
+    job: dict[str, Any] = answer.json()
+    return job
+
+
+async def register_ranks(
+    client: httpx.AsyncClient, number: int, *, document: Callable[[int], dict[str, object]], workers: int = 2
+) -> dict[str, Any]:
+    """Register all ranks. Returns the answer to the last."""
+    for rank in range(workers):
+        answer = await client.post(f"/jobs/{number}/workers", json=document(rank))
+        assert answer.status_code == 200, answer.text
+    registered: dict[str, Any] = answer.json()
+    return registered
+
+
+async def add_server(client: httpx.AsyncClient, **changes: object) -> int:
+    """Register a server. Returns its instance."""
+    answer = await client.post("/servers", json=SERVER | changes)
+    assert answer.status_code == 201, answer.text
+    instance: int = answer.json()["instance"]
+    return instance
+
+
+async def beat(
+    client: httpx.AsyncClient, instance: int, *serving: dict[str, Any], name: str = "big", **fields: object
+) -> httpx.Response:
+    """A heartbeat of a server that serves these jobs."""
+    keys = [{"id": job["id"], "epoch": job["epoch"]} for job in serving]
+    document = {"instance": instance, "serving": keys, **fields}
+    return await client.post(f"/servers/{name}/heartbeat", json=document)
+
+
+async def metrics(client: httpx.AsyncClient) -> dict[tuple[str, ...], float]:
+    """By name and the values of the labels, which are sorted."""
+    text = (await client.get("/metrics")).text
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
 
 
 async def settle(condition: Callable[[], object]) -> None:

@@ -2,18 +2,24 @@
 """The HTTP API for jobs on servers: requests, answers and refusals, with and without a switch."""
 
 import asyncio
-from typing import Any
+from functools import partial
 
-import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from inagg_controller import service as service_module
 from inagg_controller.fabric.topology import Topology
-from tests.controller.serving import Serving, run, worker
-
-SERVER = {"name": "big", "ip": "10.0.1.1", "udp_port": 18754, "memory": 1 << 20}
-FOUR_SLOTS = 8864  # bytes of one server, with four words
+from tests.controller.serving import (
+    SERVER,
+    Serving,
+    add_server,
+    beat,
+    create_job,
+    metrics,
+    register_ranks,
+    run,
+    worker,
+)
+from tests.controller.tables import FOUR_SLOTS
 
 
 @pytest.fixture
@@ -21,47 +27,13 @@ def switchless() -> Serving:
     return Serving({}, Topology(()))
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server's heartbeat is answered only when its orders change."""
-    monkeypatch.setattr(service_module, "INTERVAL_S", 60.0)
-
-
 def served(rank: int, **changes: object) -> dict[str, object]:
     """The document that registers a rank of a job on servers."""
     return {"rank": rank, "ip": f"10.0.0.{rank + 1}", "udp_port": 4000, "server_udp_port": 5000, **changes}
 
 
-async def create(client: httpx.AsyncClient, **changes: object) -> dict[str, Any]:
-    answer = await client.post("/jobs", json={"workers": 2, "slots": 4, "aggregation": "server", **changes})
-    assert answer.status_code == 201, answer.text
-    job: dict[str, Any] = answer.json()
-    return job
-
-
-async def join(client: httpx.AsyncClient, number: int, workers: int = 2) -> dict[str, Any]:
-    """Register all ranks; the answer to the last."""
-    for rank in range(workers):
-        answer = await client.post(f"/jobs/{number}/workers", json=served(rank))
-        assert answer.status_code == 200, answer.text
-    registered: dict[str, Any] = answer.json()
-    return registered
-
-
-async def add_server(client: httpx.AsyncClient, **changes: object) -> int:
-    """Register a server; its instance."""
-    answer = await client.post("/servers", json=SERVER | changes)
-    assert answer.status_code == 201, answer.text
-    instance: int = answer.json()["instance"]
-    return instance
-
-
-async def beat(
-    client: httpx.AsyncClient, instance: int, *serving: dict[str, Any], name: str = "big", **fields: object
-) -> httpx.Response:
-    keys = [{"id": job["id"], "epoch": job["epoch"]} for job in serving]
-    document = {"instance": instance, "serving": keys, **fields}
-    return await client.post(f"/servers/{name}/heartbeat", json=document)
+create = partial(create_job, aggregation="server")
+join = partial(register_ranks, document=served)
 
 
 def test_a_job_with_colocated_servers_runs_when_all_serve(switchless: Serving) -> None:
@@ -510,18 +482,14 @@ def test_without_a_switch_there_are_no_counters_and_no_loss(switchless: Serving)
 
 
 def test_metrics_count_servers_their_memory_and_jobs(switchless: Serving) -> None:
-    async def body() -> str:
+    async def body() -> dict[tuple[str, ...], float]:
         async with switchless() as (client, _, _):
             await add_server(client)
             await create(client, servers="registered")
             await join(client, 1)
-            return (await client.get("/metrics")).text
+            return await metrics(client)
 
-    found = {
-        (sample.name, *sorted(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(run(body))
-        for sample in family.samples
-    }
+    found = run(body)
     assert found["inagg_servers",] == 1
     assert found["inagg_server_memory_bytes", "big", "leased"] == FOUR_SLOTS
     assert found["inagg_server_memory_bytes", "big", "free"] == (1 << 20) - FOUR_SLOTS

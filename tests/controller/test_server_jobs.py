@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs on servers, colocated and registered: literal cases, in virtual time.
+"""Jobs on servers, colocated and registered: literal cases, in virtual time."""
 
-A slot version takes 1108 bytes of a server: 20 of header, 1024 of four words, 64 beside. So 4 slots take 8864 bytes of
-one server, or 4432 of each of two.
-"""
+from functools import partial
 
 import pytest
 
@@ -16,12 +14,21 @@ from inagg_controller.errors import (
 )
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.jobs.job import Job
-from inagg_controller.jobs.servers import JobKey, Seat, Server, Worker
+from inagg_controller.jobs.servers import JobKey, Seat, Worker
 from inagg_controller.jobs.table import JobTable
+from tests.controller.tables import (
+    FOUR_SLOTS,
+    ROOM,
+    add_server,
+    beat,
+    ordered,
+    register_all,
+    seats,
+    serve_all,
+    serving,
+    tick,
+)
 from tests.controller.test_jobs import carry_out, member, new_table, running
-
-ROOM = 1 << 20
-FOUR_SLOTS = 8864  # bytes
 
 
 def worker(rank: int, server_udp_port: int | None = 5000) -> Worker:
@@ -32,9 +39,7 @@ def table_without_switch(slot_versions: int = 0, **limits: object) -> JobTable:
     return new_table(slot_versions=slot_versions, topology=Topology(()), **limits)
 
 
-def add_server(table: JobTable, name: str = "a", memory: int = ROOM, now: float = 0.0) -> Server:
-    """Server a is at 10.0.1.97, b at 10.0.1.98."""
-    return table.register_server(name, 0x0A000100 + ord(name[0]), 18754, memory, now)
+join = partial(register_all, member=worker)
 
 
 def colocated(table: JobTable, workers: int = 2, slots: int = 4) -> Job:
@@ -43,37 +48,6 @@ def colocated(table: JobTable, workers: int = 2, slots: int = 4) -> Job:
 
 def registered(table: JobTable, workers: int = 2, slots: int = 4, creator: str | None = None) -> Job:
     return table.create_on_servers(workers, slots, "", 0.0, creator, colocated=False)
-
-
-def join(table: JobTable, job: Job, now: float = 0.0) -> Job:
-    for rank in range(job.workers):
-        table.register(job.id, worker(rank), now)
-    return job
-
-
-def beat(table: JobTable, server: Server, *jobs: Job, now: float = 0.0) -> None:
-    """A heartbeat of a server that serves these jobs."""
-    table.server_heartbeat(server.name, server.instance, now, [job.key for job in jobs])
-
-
-def serving(job: Job) -> set[int]:
-    assert job.servers is not None
-    return job.servers.serving
-
-
-def seats(job: Job) -> list[str]:
-    assert job.servers is not None
-    return [seat.name for seat in job.servers.seats]
-
-
-def ordered(table: JobTable, server: Server) -> list[int]:
-    return [job.id for job in table.orders(server.name, server.instance)]
-
-
-def tick(table: JobTable, start: float, end: float) -> None:
-    """Let time pass in tenths of a second."""
-    for tenth in range(round(start * 10), round(end * 10) + 1):
-        table.tick(tenth / 10)
 
 
 # Colocated servers
@@ -235,8 +209,7 @@ def test_unicast_changes_nothing_for_a_job_on_servers() -> None:
 def test_a_job_on_servers_finishes_when_all_ranks_have_left() -> None:
     table = table_without_switch()
     job = join(table, colocated(table))
-    for rank in range(2):
-        table.serve(job.id, rank, 0.0)
+    serve_all(table, job)
     for rank in range(2):
         assert not job.ended
         table.leave(job.id, rank, 1.0)
@@ -600,8 +573,7 @@ def test_jobs_on_switches_and_on_servers_do_not_touch_one_another() -> None:
         join(table, colocated(table)),
     )
     beat(table, server, on_server)
-    for rank in range(2):
-        table.serve(in_ranks.id, rank, 0.0)
+    serve_all(table, in_ranks)
     table.switch_lost("s1", 1.0)
     assert [job.state for job in (on_switch, on_server, in_ranks)] == ["failed", "running", "running"]
     table.switch_connected("s1")

@@ -2,13 +2,12 @@
 """The HTTP API for jobs on shared slots: requests, answers and refusals, the switch's entries, and metrics."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from inagg_controller import service as service_module
 from inagg_controller.fabric.topology import Host, Place, Topology
 from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import (
@@ -21,33 +20,25 @@ from inagg_controller.switch.entries import (
     MulticastGroup,
 )
 from tests.controller.memory_switch import MemorySwitch
-from tests.controller.serving import STAR, Serving, run, settle, worker
-from tests.controller.test_server_api import add_server, beat
+from tests.controller.serving import (
+    STAR,
+    Serving,
+    add_server,
+    beat,
+    create_job,
+    metrics,
+    register_ranks,
+    run,
+    settle,
+    worker,
+)
 
 SHARED_SLOTS = 16
 AGGREGATOR = {"ip": "10.0.0.253", "mac": "02:49:41:00:00:01", "udp_port": 18753}
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server's heartbeat is answered only when its orders change."""
-    monkeypatch.setattr(service_module, "INTERVAL_S", 60.0)
-
-
-async def create(client: httpx.AsyncClient, **changes: object) -> dict[str, Any]:
-    answer = await client.post("/jobs", json={"workers": 2, "slots": 4, "aggregation": "shared", **changes})
-    assert answer.status_code == 201, answer.text
-    job: dict[str, Any] = answer.json()
-    return job
-
-
-async def join(client: httpx.AsyncClient, number: int, workers: int = 2) -> dict[str, Any]:
-    """Register all ranks; the answer to the last."""
-    for rank in range(workers):
-        answer = await client.post(f"/jobs/{number}/workers", json=worker(rank, server_udp_port=5000))
-        assert answer.status_code == 200, answer.text
-    registered: dict[str, Any] = answer.json()
-    return registered
+create = partial(create_job, aggregation="shared")
+join = partial(register_ranks, document=lambda rank: worker(rank, server_udp_port=5000))
 
 
 async def start(client: httpx.AsyncClient, **changes: object) -> int:
@@ -283,16 +274,12 @@ def test_free_slot_versions_are_those_that_can_be_leased(serving: Serving) -> No
 
 
 def test_metrics_count_shared_slots_and_jobs(serving: Serving) -> None:
-    async def body() -> str:
+    async def body() -> dict[tuple[str, ...], float]:
         async with serving(shared_slots=SHARED_SLOTS) as (client, _, _):
             await start(client)
-            return (await client.get("/metrics")).text
+            return await metrics(client)
 
-    found = {
-        (sample.name, *sorted(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(run(body))
-        for sample in family.samples
-    }
+    found = run(body)
     assert found["inagg_shared_slots", "s1"] == 16
     assert found["inagg_pool_slot_versions", "free", "s1"] == 48
     assert found["inagg_jobs", "running", "shared"] == 1

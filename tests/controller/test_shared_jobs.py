@@ -6,6 +6,7 @@ The switch has 64 slot versions, of which the last 16 are shared.
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,17 +29,19 @@ from inagg_controller.switch.entries import (
 from inagg_switch import Switch
 from tests import INAGG_P4
 from tests.controller.serving import LEAF_SPINE, STAR
-from tests.controller.test_jobs import carry_out, new_table, running
-from tests.controller.test_server_jobs import (
+from tests.controller.tables import (
     FOUR_SLOTS,
     ROOM,
     add_server,
     beat,
     ordered,
+    register_all,
     seats,
+    serve_all,
     serving,
     tick,
 )
+from tests.controller.test_jobs import carry_out, new_table, running
 from tests.switch.inagg.packets import DATA, INAGG_PORT, RESULT, Inagg, ethernet, ipv4, read_result, udp
 
 SHARED_SLOTS = 16
@@ -69,23 +72,15 @@ def member(rank: int, server_udp_port: int | None = 5000) -> Member:
     )
 
 
+join = partial(register_all, member=member)
+
+
 def colocated(table: JobTable, workers: int = 2, slots: int = 4, creator: str | None = None) -> Job:
     return table.create_shared(workers, slots, "", 0.0, creator, colocated=True)
 
 
 def registered(table: JobTable, workers: int = 2, slots: int = 4) -> Job:
     return table.create_shared(workers, slots, "", 0.0, colocated=False)
-
-
-def join(table: JobTable, job: Job) -> Job:
-    for rank in range(job.workers):
-        table.register(job.id, member(rank), 0.0)
-    return job
-
-
-def serve_all(table: JobTable, job: Job, now: float = 0.0) -> None:
-    for rank in range(job.workers):
-        table.serve(job.id, rank, now)
 
 
 def started(table: JobTable) -> Job:
