@@ -4,6 +4,7 @@
 import sys
 from collections.abc import Sequence
 
+from inagg_testbed.demo.run import TrainingSpec, train
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.workers import WorkerGroup
@@ -49,6 +50,12 @@ def sum_rightly(testbed: Testbed, elements: int = 100_000, watch: Sequence[NodeP
     """Run a job on all hosts whose sum must be right. watch: processes that must not end meanwhile."""
     group = testbed.launch([sys.executable, "-c", right_sum(elements)], name="sum")
     group.follow(lambda _rank, _event: None, timeout_s=120, watch=watch)
+
+
+def weights(testbed: Testbed, spec: TrainingSpec) -> str:
+    """The digest of the weights after a training of 12 steps: the same at all ranks, or train raises
+    WrongResultError."""
+    return train(testbed, spec, 12, lambda *_progress: None).weights_sha256
 
 
 def switch_process(testbed: Testbed, name: str) -> NodeProcess:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from inagg_contract.documents import Chunks, JobStatus
 from inagg_testbed.cli.main import app
-from inagg_testbed.demo.run import INAGG_16, INAGG_32, TrainingSpec, train
+from inagg_testbed.demo.run import INAGG_16, INAGG_32, TrainingSpec
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network.lifecycle import manifests, tagged_processes
 from inagg_testbed.network.links import LinkSpec
@@ -22,12 +22,12 @@ from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.operate.status import document, take_snapshot
-from tests.testbed.programs import SUMS, launch, sum_rightly
+from tests.testbed.programs import SUMS, launch, sum_rightly, weights
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
 
-WORKERS, STEPS = 3, 12
+WORKERS = 3
 ON_SERVERS = {"INAGG_AGGREGATION": "server", "INAGG_SERVERS": "registered"}
 
 # The controller notices that a server has ended, and tells the ranks.
@@ -46,11 +46,6 @@ def opened(
         switch=switch,
         environment=environment,
     )
-
-
-def weights(testbed: Testbed, spec: TrainingSpec) -> str:
-    """The digest of the weights after a training: the same on all ranks, or the training raises WrongResultError."""
-    return train(testbed, spec, STEPS, lambda *_progress: None).weights_sha256
 
 
 def last_job(testbed: Testbed) -> JobStatus:

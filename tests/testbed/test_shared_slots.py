@@ -13,17 +13,17 @@ import pytest
 from typer.testing import CliRunner
 
 from inagg_testbed.cli.main import app
-from inagg_testbed.demo.run import INAGG_16, INAGG_32, INAGG_32_LOSS, TrainingSpec, train
+from inagg_testbed.demo.run import INAGG_16, INAGG_32, INAGG_32_LOSS, TrainingSpec
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.testbed import Testbed, open_testbed
-from tests.testbed.programs import SUMS, launch, right_sum, sum_rightly
+from tests.testbed.programs import SUMS, launch, right_sum, sum_rightly, weights
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
 
-WORKERS, STEPS = 4, 12
+WORKERS = 4
 SHARED = {"INAGG_AGGREGATION": "shared"}
 MOST_S = 10.0  # until every rank has ended after another has died
 
@@ -38,11 +38,6 @@ def testbed(folder: Path) -> Iterator[Testbed]:
         environment=SHARED,
     ) as opened:
         yield opened
-
-
-def weights(testbed: Testbed, spec: TrainingSpec) -> str:
-    """The digest of the weights after a training: the same on all ranks, or the training raises WrongResultError."""
-    return train(testbed, spec, STEPS, lambda *_progress: None).weights_sha256
 
 
 def counted(testbed: Testbed, name: str) -> int:
