@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from inagg._core import Engine, ServedJob, Server, Transport
 from inagg_contract.sizes import server_memory
 from tests.conformance import reference
+from tests.conformance.loopback_switch import run_program
 from tests.conformance.reference_switch import Aggregator, Job
 from tests.conformance.servers import Servers, make_servers
 from tests.conformance.virtual_network import EPOCH, JOB, make_workers
@@ -260,6 +261,35 @@ def test_closing_may_be_repeated_and_ends_the_server(server: Server, workers: li
     for call in (server.stats, lambda: server.drop(JOB, EPOCH), lambda: serve(server, workers)):
         with pytest.raises(RuntimeError, match="closed"):
             call()
+
+
+DROPS_AT_EXIT = """
+import atexit, sys, threading
+from inagg._core import Server
+
+ending, dropping = threading.Event(), threading.Event()
+servers = [Server(local=("127.0.0.1", 0), memory=1 << 20) for _ in range(100)]
+kept = servers[::2] if sys.argv[1] == "half" else []
+
+def drop():
+    ending.wait()
+    while servers:
+        servers.pop()
+        dropping.set()
+
+def end():
+    ending.set()
+    dropping.wait()
+
+threading.Thread(target=drop, daemon=True).start()
+atexit.register(end)  # before the servers are closed
+"""
+
+
+@pytest.mark.parametrize("kept", ["half", "none"])
+def test_a_program_may_end_while_a_thread_drops_servers(kept: str) -> None:
+    ended = run_program(DROPS_AT_EXIT, kept, timeout_s=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_worker_that_is_gone_does_not_keep_results_from_the_others(server: Server) -> None:
