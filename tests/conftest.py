@@ -9,10 +9,12 @@ import hypothesis
 import pytest
 
 import inagg_p4runtime.messages  # noqa: F401  tests import p4.v1, before what they test does
+from tests.examples import EXPLORE
 from tests.rank_forks import Forks, forked_ranks
 
 # No deadline for an example: other programs on the machine would decide whether a test passes.
 hypothesis.settings.register_profile("inagg", deadline=None)
+hypothesis.settings.register_profile(EXPLORE, deadline=None)
 hypothesis.settings.load_profile("inagg")
 
 MISSING: dict[str, str | None] = {
