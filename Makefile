@@ -44,8 +44,8 @@ demo:
 
 # Tests on real networks have real time-outs: only two at a time.
 test: setup
-	@$(ROOT) $(BIN)/python -m pytest -n auto --dist loadfile -m "not netns"
-	@$(ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m netns
+	@$(ROOT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not netns"
+	@$(ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m netns
 
 torch-suite:
 	$(NEEDS_ROOT)

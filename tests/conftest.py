@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 import inagg_p4runtime.messages  # noqa: F401  tests import p4.v1, before what they test does
+from tests import ROOT
 from tests.examples import EXPLORE
 from tests.rank_forks import Forks, forked_ranks
 
@@ -29,8 +30,33 @@ MISSING: dict[str, str | None] = {
     ),
 }
 
+# The files that take longest: half a minute of a processor and more. The workers of `make test` begin with them, so
+# that none is left with one at the end.
+LONGEST = [
+    "testbed/test_training.py",
+    "hostlib/backend/test_frameworks.py",
+    "testbed/operate/test_operating.py",
+    "conformance/test_network.py",
+    "conformance/test_tree.py",
+    "testbed/test_trees.py",
+    "testbed/test_servers.py",
+    "testbed/test_dead_switches.py",
+    "hostlib/exit/test_exit.py",
+    "hostlib/backend/test_plain_script.py",
+    "hostlib/backend/test_collectives.py",
+    "conformance/test_shared.py",
+    "testbed/test_shared_slots.py",
+    "switch/runtime/test_runtime.py",
+    "switch/runtime/test_conformance.py",
+    "hostlib/backend/test_torch_suite.py",
+    "switch/test_controller_on_switch.py",
+    "hostlib/membership/test_joining.py",
+]
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    first = {ROOT / "tests" / file: place for place, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.path, len(first)))
     for item in items:
         for marker, reason in MISSING.items():
             if reason and item.get_closest_marker(marker):
