@@ -14,6 +14,8 @@ from inagg.errors import ControllerRefusedError
 from inagg.membership.control import ControlClient
 from inagg_server.agent import ServerAgent
 
+Step = tuple[str, int, object]  # request, status and document of its answer
+
 REGISTER, BEAT, REMOVE = "POST /servers", "POST /servers/a/heartbeat", "DELETE /servers/a"
 ORDER = {
     "id": 1,
@@ -24,15 +26,13 @@ ORDER = {
     "servers": 1,
     "workers": [{"rank": 0, "ip": "127.0.0.1", "udp_port": 4000}],
 }
-REGISTERED = (
+REGISTERED: Step = (
     REGISTER,
     201,
     {"instance": 1, "heartbeat_interval_s": 1.0, "heartbeat_timeout_s": 5.0},
 )
-ORDERED = (BEAT, 200, {"jobs": [ORDER]})
-STOPPED = (REMOVE, 200, {})
-
-Step = tuple[str, int, object]  # request, status and document of its answer
+ORDERED: Step = (BEAT, 200, {"jobs": [ORDER]})
+STOPPED: Step = (REMOVE, 200, {})
 
 
 @pytest.fixture

@@ -24,7 +24,15 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.netns
 
 INAGG = (sys.executable, "-m", "inagg_testbed")
-EXAMPLE = Path(__file__).parents[3] / "examples" / "linear_regression.py"
+# Sums that do not end, with pauses that leave the processors to other tests.
+SUMS = """
+import time
+import torch, torch.distributed as dist
+dist.init_process_group("inagg")
+while True:
+    dist.all_reduce(torch.ones(1000))
+    time.sleep(0.01)
+"""
 AGGREGATOR_PORT = 0x4941
 
 
@@ -94,7 +102,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 @pytest.fixture(scope="module")
 def job(testbed: Up) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """A training that does not end, one rank in each host."""
+    """A job that does not end, one rank in each host."""
     ranks = []
     for rank in range(2):
         own = {
@@ -107,7 +115,7 @@ def job(testbed: Up) -> Iterator[list["subprocess.Popen[bytes]"]]:
         command = [*INAGG, "exec", "--run", testbed.run, f"h{rank + 1}", "--"]
         ranks.append(
             subprocess.Popen(
-                [*command, sys.executable, str(EXAMPLE), "--steps", "1000000"],
+                [*command, sys.executable, "-c", SUMS],
                 env={**os.environ, **own},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
