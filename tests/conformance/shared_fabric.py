@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from inagg._core import ServedJob
 from inagg_contract.addresses import format_ip, format_mac, parse_ip
-from inagg_contract.constants import INAGG_PORT
+from inagg_contract.constants import ECN_BITS, INAGG_PORT
 from inagg_controller.errors import UnavailableError
 from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
 from inagg_controller.jobs.job import Install, Job, Limits, Policy
@@ -84,7 +84,14 @@ def unwrap(frame: bytes) -> Frame:
     to_mac, from_mac, *ip, source, to, source_port, to_port, udp_length, checksum = HEADERS.unpack_from(frame)
     ether_type, version, tos, length, _, fragment, ttl, protocol, _ = ip
     payload = frame[HEADERS.size :]
-    assert (ether_type, version, tos, fragment, ttl, protocol) == (0x0800, 0x45, 0, 0, OWN_TTL, 17)
+    assert (ether_type, version, tos & ~ECN_BITS, fragment, ttl, protocol) == (
+        0x0800,
+        0x45,
+        0,
+        0,
+        OWN_TTL,
+        17,
+    )
     assert (length, udp_length, checksum) == (28 + len(payload), 8 + len(payload), 0)
     assert sum(struct.unpack_from("!10H", frame, 14)) % 0xFFFF == 0
     return Frame(
@@ -267,10 +274,16 @@ class SharedFabric(Fabric):
         self.packets[link, True] += 1
         if link >= len(self._nics):
             return self._process(self._cable(link).ends[0], datagram)
+        return self.arrive(link, self.frame(link, datagram) if link < self._workers else datagram)
+
+    def frame(self, link: int, datagram: bytes) -> bytes:
+        """The frame of a worker's packet."""
         nic = self._nics[link]
-        if link < self._workers:
-            datagram = headers(nic.station, self._aggregator(nic.place.switch), len(datagram)) + datagram
-        return self._process(nic.place, datagram)
+        return headers(nic.station, self._aggregator(nic.place.switch), len(datagram)) + datagram
+
+    def arrive(self, link: int, frame: bytes) -> list[Hop]:
+        """The same as `up` of a frame of any host."""
+        return self._process(self._nics[link].place, frame)
 
     def from_server(self, server: int, datagram: bytes) -> list[Hop]:
         """What comes of a packet from a server to the switch that sends results: all hops until hosts have it."""

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from inagg._core import Engine
+from inagg_contract.constants import ECN_CAPABLE, ECN_CONGESTED, FLAG_CONGESTED
 from inagg_switch.switch import Switch
 from tests.conformance import p4_switch, reference
-from tests.conformance.shared_fabric import Pool, SharedFabric, SharedJob
+from tests.conformance.shared_fabric import Pool, SharedFabric, SharedJob, unwrap
 from tests.conformance.test_network import (
     BOUND,
     Collective,
@@ -28,6 +29,7 @@ from tests.conformance.test_network import (
     make_inputs,
 )
 from tests.conformance.virtual_network import Impairment, Network, make_workers
+from tests.switch.inagg.packets import with_tos
 
 WORDS = 1
 SLOT_VERSIONS = 128
@@ -288,18 +290,18 @@ def test_a_late_rank_makes_nobody_send_twice(fresh: Sharing, job: SharedJob) -> 
     assert fabric.counts(0)["duplicate_pending"] == 0
 
 
-def header(kind: int, chunk: int = 0, flags: int = 0) -> bytes:
+def header(kind: int, rank: int = 0, flags: int = 0) -> bytes:
     made = reference.Header(
         version=reference.VERSION,
         kind=kind,
-        rank=0,
+        rank=rank,
         job=1,
         flags=flags,
         exponent=0,
         flags_check=flags,
         exponent_check=341,
         epoch=1,
-        chunk=chunk,
+        chunk=0,
         checksum=7,
     )
     return made.encode()
@@ -353,3 +355,26 @@ def test_a_worker_speaks_for_itself_only(fresh: Sharing, datagram: bytes, counte
     fabric = fresh.start(Example((job,), (), Impairment(), pool(4), seed=1))
     fabric.up(0, datagram)
     assert fabric.counter(counter) == 1
+
+
+@pytest.mark.parametrize(("at", "above"), [((0, 0, 0), ()), ((1, 1, 2), (0, 0))], ids=["star", "tree"])
+def test_the_mark_of_a_contribution_becomes_a_flag_of_the_sum(
+    fresh: Sharing, at: tuple[int, ...], above: tuple[int, ...]
+) -> None:
+    """Congestion marks (protocol 6.2)."""
+    job = SharedJob(at=at, slots=4, colocated=False)
+    fabric = fresh.start(Example((job,), (), Impairment(), pool(4), seed=1, above=above, servers=(0,)))
+    partials = []
+    for rank, marked in enumerate((False, True, False)):
+        datagram = header(DATA, rank=fabric.jobs[0].tree.number_of(rank)) + WORD
+        tos = ECN_CONGESTED if marked else ECN_CAPABLE
+        hops = fabric.arrive(rank, with_tos(fabric.frame(rank, datagram), tos))
+        for hop in hops:
+            if hop.up:
+                hops += fabric.up(hop.link, hop.datagram)
+            else:
+                partials.append(unwrap(hop.datagram).payload)
+    (partial,) = partials
+    found = reference.decode(partial)
+    assert (found.flags, found.flags_check) == (FLAG_CONGESTED, FLAG_CONGESTED)
+    assert partial[20:28] == bitmap(0, 1, 2)

@@ -16,10 +16,9 @@ from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.client import Count
 from tests.controller.memory_switch import MemorySwitch
 from tests.controller.serving import Serving, run, settle, start_job
+from tests.controller.tables import add_server, beat
 from tests.controller.test_jobs import new_table, running
 from tests.controller.test_server_jobs import (
-    add_server,
-    beat,
     colocated,
     join,
     registered,

@@ -8,8 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from inagg_controller.configuration import parse_job_classes
-from tests.controller.serving import Serving, run, start_job
-from tests.controller.test_server_api import add_server
+from tests.controller.serving import Serving, add_server, run, start_job
 
 SHARED_SLOTS = 16
 

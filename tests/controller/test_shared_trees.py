@@ -12,9 +12,9 @@ from inagg_controller.jobs.job import Install, Job
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import PARENT, SERVER, SHARING, UPLINK, JobEntries
 from tests.controller.serving import AT, LEAF_SPINE
+from tests.controller.tables import ROOM, serve_all
 from tests.controller.test_jobs import carry_out, new_table
-from tests.controller.test_server_jobs import ROOM
-from tests.controller.test_shared_jobs import SHARED_SLOTS, serve_all, values
+from tests.controller.test_shared_jobs import SHARED_SLOTS, values
 from tests.controller.test_tree_jobs import member
 
 SPINE1 = 0x0A00FF03

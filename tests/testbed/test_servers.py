@@ -55,7 +55,7 @@ def last_job(testbed: Testbed) -> JobStatus:
 
 def chunks_of(job: JobStatus, elements: int, servers: int) -> Chunks:
     """Those of one sum, and of the first one, of the path."""
-    number = math.ceil(4 * elements / (256 * job.words)) + max(4, servers)
+    number = math.ceil(4 * elements / (256 * job.words)) + max(4, 2 * servers)
     return Chunks(switches=0, both=0, servers=number)
 
 

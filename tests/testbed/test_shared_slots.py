@@ -90,7 +90,9 @@ def test_jobs_at_the_same_time_are_all_right_and_count_each_chunk_once(testbed: 
         assert job.chunks is not None
         counts = job.chunks.model_dump()
         # The first sum, of the path, has four blocks, or one for each server.
-        assert sum(counts.values()) == math.ceil(4 * elements / (256 * job.words)) + max(4, WORKERS), counts
+        assert sum(counts.values()) == math.ceil(4 * elements / (256 * job.words)) + max(4, 2 * WORKERS), (
+            counts
+        )
         assert counts["switches"] > 0
         ended = testbed.controller.job(job.id)
         assert ended.displaced is not None

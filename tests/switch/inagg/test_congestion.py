@@ -7,11 +7,6 @@ import pytest
 
 from inagg_switch import Switch
 from tests import INAGG_P4
-from tests.conformance.p4_shared import P4SharedSwitch, station, worker_port
-from tests.conformance.p4_switch import AGGREGATOR, HEADERS_BYTES, headers
-from tests.conformance.reference import DATA as DATA_KIND
-from tests.conformance.reference import contribution, decode
-from tests.conformance.shared_fabric import SharedJob
 from tests.switch.inagg.packets import RESULT, Job, inet_checksum, read_inagg, with_tos
 
 CONGESTED = 0x10
@@ -96,19 +91,3 @@ def test_the_mark_of_a_query_changes_no_answer(program: Switch, job: Job) -> Non
     expected = program.process(job.port(0), with_tos(query, CAPABLE))
     assert expected
     assert program.process(job.port(0), with_tos(query, MARKED)) == expected
-
-
-def test_the_flag_leaves_a_shared_slot_with_the_sum(program: Switch) -> None:
-    one = SharedJob(job=7, epoch=5, workers=3, slots=4)
-    P4SharedSwitch(program, [one])
-    left = []
-    for rank, tos in enumerate((CAPABLE, MARKED, CAPABLE)):
-        header = contribution(kind=DATA_KIND, rank=rank, job=7, epoch=5, chunk=0)
-        payload = header.encode() + bytes(4 * 256)
-        port = worker_port(0, rank)
-        frame = headers(station(port), AGGREGATOR, len(payload)) + payload
-        left += program.process(port, with_tos(frame, tos))
-    ((_, partial),) = left
-    assert decode(partial[HEADERS_BYTES:]).flags == CONGESTED
-    assert decode(partial[HEADERS_BYTES:]).flags_check == CONGESTED
-    assert partial[TOS] == CAPABLE
