@@ -53,6 +53,7 @@ def test_a_silent_rank_is_lost_its_job_fails_and_its_entries_go(
                 "mismatch": None,
                 "ask": None,
                 "waits": {"0": {"sums": 0, "waited_s": 0.0}},
+                "chunks": None,
             }
             assert memory_switch.in_table(ADMISSION) == memory_switch.in_table(RECEIVER) == []
             assert (await client.get("/health")).json()["free_slot_versions"] == 64
@@ -75,6 +76,7 @@ def test_leaving_one_after_another_finishes_a_job_and_the_rest_are_told_meanwhil
                 "mismatch": None,
                 "ask": None,
                 "waits": {},
+                "chunks": None,
             }
             told = await client.post(f"/jobs/{number}/workers/0/heartbeat", json={"sums": 3, "waited_s": 0.5})
             assert told.json()["waits"] == {"0": {"sums": 3, "waited_s": 0.5}}
