@@ -161,10 +161,16 @@ def test_a_discipline_that_comes_later_is_noticed(open_ports: Open) -> None:
         opened.send(raw, [frame(0)] * 20)
         opened.net.run(opened.net.switch, f"tc qdisc add dev port2 root {SLOW}")
         opened.send(raw, [frame(0)] * 40)
+
+        def seen() -> bool:
+            opened.send(raw, [frame(1)])
+            return opened.length(1) > 0
+
+        wait_until(seen, "a length")
         before, _ = opened.in_kernel()
-        opened.send(raw, [frame(1)])
+        opened.send(raw, [frame(2)])
         after, _ = opened.in_kernel()
-        assert 0 < after - 1 <= opened.length(1) <= before
+        assert 0 < after - 1 <= opened.length(2) <= before
 
 
 def test_what_others_send_counts(open_ports: Open) -> None:

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <system_error>
 
 namespace inagg::ports {
@@ -30,18 +31,25 @@ const rtattr* find(const rtattr* attribute, int length, unsigned type) {
     return nullptr;
 }
 
+bool is_text(const rtattr* attribute, std::string_view text) {
+    const auto* bytes = static_cast<const char*>(RTA_DATA(attribute));
+    return std::string_view(bytes, strnlen(bytes, RTA_PAYLOAD(attribute))) == text;
+}
+
 Backlog parse(const nlmsghdr& answer) {
     if (answer.nlmsg_type != RTM_NEWQDISC) return {};
     const auto* which = static_cast<const tcmsg*>(NLMSG_DATA(&answer));
     const auto* all = reinterpret_cast<const rtattr*>(which + 1);
-    const auto* statistics = find(all, static_cast<int>(NLMSG_PAYLOAD(&answer, sizeof *which)), TCA_STATS2);
-    if (statistics == nullptr) return {};
+    const auto length = static_cast<int>(NLMSG_PAYLOAD(&answer, sizeof *which));
+    const auto* kind = find(all, length, TCA_KIND);
+    const auto* statistics = find(all, length, TCA_STATS2);
+    if (kind == nullptr || statistics == nullptr || is_text(kind, "noqueue")) return {};
     const auto* queue = find(static_cast<const rtattr*>(RTA_DATA(statistics)),
                              static_cast<int>(RTA_PAYLOAD(statistics)), TCA_STATS_QUEUE);
     gnet_stats_queue found{};
     if (queue == nullptr || RTA_PAYLOAD(queue) < sizeof found) return {};
     std::memcpy(&found, RTA_DATA(queue), sizeof found);
-    return {found.qlen, found.backlog};
+    return {.queued = true, .frames = found.qlen, .bytes = found.backlog};
 }
 
 }  // namespace

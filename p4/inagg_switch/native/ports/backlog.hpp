@@ -13,6 +13,7 @@ namespace inagg::ports {
 
 // What a queueing discipline holds. A large frame that is still to be cut counts as one frame.
 struct Backlog {
+    bool queued = false;  // there is a discipline
     uint32_t frames = 0;
     uint32_t bytes = 0;  // of packets, with their headers
 };
@@ -47,17 +48,20 @@ class Waiting {
             recent_bytes_ /= 2;
         }
     }
-    // Whether the kernel has to be asked. `unsent`: it has frames of this loop's socket. It may also have
+    // Whether the kernel has to be asked although it has no frames of this loop's socket. It may have
     // others': clones, and those of other loops and programs. While it has, each burst asks; else now and
-    // then.
-    bool is_unknown(bool unsent, uint64_t now_us) const {
-        return unsent || known_ > 0 || now_us - asked_us_ >= kUnseenUs;
+    // then, and more rarely if there was no discipline.
+    bool is_unknown(uint64_t now_us) const {
+        return known_ > 0 || now_us - asked_us_ >= (queued_ ? kUnseenUs : kUnqueuedUs);
     }
+    // Whether there was a discipline.
+    bool is_queued() const { return queued_; }
     void learn(const Backlog& backlog, uint64_t now_us) {
         // Large frames count as the packets that recent ones have stood for.
         const size_t by_length =
             recent_bytes_ > 0 ? backlog.bytes * recent_packets_ / recent_bytes_ : size_t{0};
         known_ = std::max<size_t>(backlog.frames, by_length);
+        queued_ = backlog.queued;
         asked_us_ = now_us;
         sent_ = 0;
     }
@@ -71,10 +75,12 @@ class Waiting {
   private:
     static constexpr size_t kRecent = 1024;  // packets
     static constexpr uint64_t kUnseenUs = 1000;
+    static constexpr uint64_t kUnqueuedUs = 100'000;
 
     size_t known_ = 0;  // packets, when the kernel was asked
     size_t sent_ = 0;   // packets, since then
     uint64_t asked_us_ = 0;
+    bool queued_ = true;
     size_t recent_packets_ = 0, recent_bytes_ = 0;
 };
 

@@ -308,7 +308,7 @@ uint32_t PacketLoop::waiting(uint32_t id) {
     Waiting& kernel = port->waiting;
     if (port->waiting_burst != bursts_) {
         port->waiting_burst = bursts_;
-        if (kernel.is_unknown(port->socket.has_unsent(), burst_us_)) {
+        if (kernel.is_unknown(burst_us_) || (kernel.is_queued() && port->socket.has_unsent())) {
             kernel.learn(backlogs_.read(port->link.index), burst_us_);
         } else {
             kernel.clear();
