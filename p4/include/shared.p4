@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Slots that jobs share: a cache in front of the job's servers (protocol.md, 5.7). What a slot combines goes on to the
-// server, or to the switch above, as one partial sum; what finds no slot goes on as it is. The server adds nothing twice, so a slot may be lost,
-// or its sum sent on, at any time.
+// server, or to the switch above, as one partial sum; what finds no slot goes on as it is. The server adds nothing
+// twice, so a slot may be lost, or its sum sent on, at any time.
 
 control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata)(
         register<epoch_t> slot_epoch, register<chunk_t> slot_chunk, register<member_bitmap_t> slot_members,
