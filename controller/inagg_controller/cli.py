@@ -39,7 +39,7 @@ from inagg_controller.errors import ConfigurationError, SwitchError
 from inagg_controller.fabric.drawing import draw, listing
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.fabric.tree import MOST_ROOTS
-from inagg_controller.jobs.job import Limits, Policy
+from inagg_controller.jobs.job import DEFAULT_SHARED_EXPIRY_US, Limits, Policy
 from inagg_controller.jobs.leases import FEWEST_SLOTS
 from inagg_controller.logs import log_to_stderr
 from inagg_controller.server import serve
@@ -53,7 +53,8 @@ _T = TypeVar("_T")
 # The options that describe a network of one switch.
 _OF_ONE_SWITCH = ("switch", "device_id", "ports", "host", "aggregator_ip", "aggregator_mac")
 _OF_SWITCHES = (
-    *("p4info", "device_config", "topology", "pool", "shared_slots", "job_share", "mark_queue"),
+    *("p4info", "device_config", "topology", "pool", "shared_slots", "shared_expiry_ms"),
+    *("job_share", "mark_queue"),
     *_OF_ONE_SWITCH,
 )
 
@@ -155,6 +156,15 @@ def run(
             "--pool as many versions as that has]",
         ),
     ] = None,
+    shared_expiry_ms: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1e6,
+            help="Age of what a shared slot holds from which any job may take the slot. What was there goes on to the "
+            "job's servers.",
+        ),
+    ] = DEFAULT_SHARED_EXPIRY_US / 1000,
     host_share: Annotated[
         float,
         typer.Option(
@@ -271,6 +281,7 @@ def run(
         limits = limited(
             slot_versions=versions,
             shared_slots=shared,
+            shared_expiry_us=round(1000 * shared_expiry_ms),
             job_members=program.job_members,
             max_members=program.max_members,
             max_above=program.max_above,

@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 from inagg_controller.cli import app
 from inagg_controller.configuration import check_pool, parse_job_classes, parse_multicast, star
 from inagg_controller.jobs.classes import JobClass
-from inagg_controller.switch.entries import Binding, binding_entries
+from inagg_controller.switch.entries import SHARING, Binding, binding_entries
 from tests.controller.fake_server import FakeServer
 from tests.controller.launching import CommandLine, Launcher, read_line
+from tests.controller.serving import worker
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -178,6 +180,25 @@ def test_shared_slots_cannot_be_leased(
         assert client.get("/health").json()["free_slot_versions"] == free
         asked = {"workers": 1, "slots": 4, "aggregation": "shared"}
         assert client.post("/jobs", json=asked).status_code == (201 if free < 64 else 503)
+
+
+@pytest.mark.parametrize(("options", "expiry_us"), [({}, 20_000), ({"shared_expiry_ms": 0.5}, 500)])
+def test_what_is_in_a_shared_slot_expires(
+    launch: Launcher, free_port: int, fake_server: FakeServer, options: dict[str, object], expiry_us: int
+) -> None:
+    assert read_line(launch(**options)) == "ready"
+    asked = {"workers": 1, "slots": 4, "aggregation": "shared"}
+    with httpx.Client(base_url=f"http://127.0.0.1:{free_port}", trust_env=False) as client:
+        job = client.post("/jobs", json=asked).json()
+        registered = client.post(
+            f"/jobs/{job['id']}/workers",
+            json=worker(0, server_udp_port=5000),
+            headers={"Authorization": f"Bearer {job['secret']}"},
+        )
+        assert registered.status_code == 200, registered.text
+    wait_until(lambda: bool(fake_server.servicer.table(SHARING)), "the job's entry")
+    ((_, share),) = fake_server.servicer.table(SHARING).values()
+    assert share["expiry_us"] == expiry_us
 
 
 @pytest.mark.parametrize(("options", "slot_versions"), [({}, 48), ({"pool": 32}, 64), ({"pool": 5}, 10)])

@@ -33,25 +33,28 @@ class Policy:
     keep_s: float = 600.0
 
 
+# Some RTTs of a loaded link: a sum that still waits then has lost a worker's packet, and the servers get that one
+# alone. A sum that is cut off too early costs the servers more packets.
+DEFAULT_SHARED_EXPIRY_US = 20_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Resources of each switch, and limits on the use of switches and servers.
 
     shared_slots: those of the slot versions that are not leased but shared, the last ones: a power of two, or 0.
-    shared_expiry_us: the age from which any job may take a shared slot. The default is some RTTs of a loaded link, so
-    a sum that still waits then has lost a worker's packet, and the servers get that one alone. A sum that is cut off
-    too early costs the servers more packets. job_members: members that a switch can sum for in one job. max_members,
-    max_above: members, and switches and servers above, of all jobs that fit into a switch's tables. max_shared_jobs:
-    jobs on shared slots that do. max_slots, max_roots: maximum numbers for a job. max_server_jobs: maximum number of
-    jobs with servers. max_ended: maximum number of ended jobs that are remembered. host_share: the share of a switch's
-    slots and table entries, of a server's memory, and of the jobs with servers, that the jobs of one host may have
-    together. job_share: the share of the free slots that a job gets at most if it asks for many. classes: with quotas
-    for the jobs of each.
+    shared_expiry_us: the age from which any job may take a shared slot. job_members: members that a switch can sum for
+    in one job. max_members, max_above: members, and switches and servers above, of all jobs that fit into a switch's
+    tables. max_shared_jobs: jobs on shared slots that do. max_slots, max_roots: maximum numbers for a job.
+    max_server_jobs: maximum number of jobs with servers. max_ended: maximum number of ended jobs that are remembered.
+    host_share: the share of a switch's slots and table entries, of a server's memory, and of the jobs with servers,
+    that the jobs of one host may have together. job_share: the share of the free slots that a job gets at most if it
+    asks for many. classes: with quotas for the jobs of each.
     """
 
     slot_versions: int
     shared_slots: int = 0
-    shared_expiry_us: int = 20_000
+    shared_expiry_us: int = DEFAULT_SHARED_EXPIRY_US
     max_workers: int = MOST_WORKERS
     job_members: int = 64
     max_members: int = 4096
