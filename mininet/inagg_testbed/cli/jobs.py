@@ -9,6 +9,7 @@ import typer
 
 from inagg_testbed.bench.jobs.plan import POLICIES, JobsBench
 from inagg_testbed.cli.options import (
+    ControllerSettingsOption,
     JsonOption,
     LinkOption,
     MtuOption,
@@ -63,6 +64,7 @@ def jobs(
     switch: SummingSwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
+    set_controller: ControllerSettingsOption = None,
 ) -> None:
     """Run several jobs at the same time, with a pool of slots that may be too small for all of them.
 
@@ -105,6 +107,7 @@ def jobs(
                 results=results,
                 p4=p4,
                 pool=pool,
+                set_controller=set_controller,
                 on_stage=view.stage,
             ) as testbed,
         ):

@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from inagg_testbed.cli import bench, operating
 from inagg_testbed.cli.options import (
+    ControllerSettingsOption,
     LinkOption,
     MtuOption,
     NodeArgument,
@@ -152,6 +153,7 @@ def up(
     ] = True,
     settings: SettingsOption = None,
     pool: PoolOption = None,
+    set_controller: ControllerSettingsOption = None,
 ) -> None:
     """Bring a testbed up and keep it until Ctrl-C or `inagg down`.
 
@@ -160,6 +162,8 @@ def up(
     Example: inagg up --topology tree:2x4 --link 1gbit --uplink 2gbit
 
     Example: inagg up --switch bridge --servers 1
+
+    Example: inagg up --workers 4 --set-controller mark_queue=32
 
     Example: inagg up --workers 2 --p4 mine.p4 --no-controller
     """
@@ -179,6 +183,7 @@ def up(
             uplink=uplink,
             rank_order=rank_order,
             pool=pool,
+            set_controller=set_controller,
         ) as testbed,
     ):
         for line in _hints(testbed):
@@ -239,6 +244,7 @@ def run_script(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
     settings: SettingsOption = None,
+    set_controller: ControllerSettingsOption = None,
 ) -> None:
     """Bring up a testbed for a training script and run the script in each host, one rank a host.
 
@@ -269,6 +275,7 @@ def run_script(
             topology=topology,
             uplink=uplink,
             rank_order=rank_order,
+            set_controller=set_controller,
         ) as testbed:
             from inagg_testbed.operate.script import follow_script
 

@@ -2,6 +2,7 @@
 """The console, the options and the error handling that the commands of `inagg` share."""
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -27,6 +28,7 @@ console = Console()
 complaints = Console(stderr=True)
 
 DEFAULT_WORKERS = 4
+_OPTION_NAME = re.compile("[a-z][a-z0-9_]*")
 WorkersOption = Annotated[
     int | None,
     typer.Option(
@@ -56,7 +58,7 @@ ServersOption = Annotated[
     typer.Option(
         min=0,
         max=MAX_HOSTS - 1,
-        help="Further hosts of a star, each with an aggregation server (inagg-server); no rank runs there.",
+        help="Further hosts, each with an aggregation server (inagg-server); no rank runs there.",
     ),
 ]
 PoolOption = Annotated[
@@ -65,6 +67,14 @@ PoolOption = Annotated[
         min=2,
         help="Slots of each switch that jobs may lease, one job all of them if it asks for as many; by default all of"
         " the program's, with the controller's shares for jobs and hosts.",
+    ),
+]
+ControllerSettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set-controller",
+        metavar="NAME=VALUE",
+        help="An option of inagg-controller, such as mark_queue=32. May be given several times.",
     ),
 ]
 _SWITCH = typer.Option(help="The kind of all switches.")
@@ -162,6 +172,17 @@ def launcher_settings(settings: Sequence[str]) -> dict[str, str]:
         raise ConfigurationError(str(error)) from error
 
 
+def controller_settings(settings: Sequence[str]) -> list[str]:
+    """The options of inagg-controller that are given as NAME=VALUE. Raises ConfigurationError."""
+    options = []
+    for setting in settings:
+        name, is_set, value = setting.partition("=")
+        if not is_set or not _OPTION_NAME.fullmatch(name):
+            raise ConfigurationError(f"--set-controller {setting!r}: want NAME=VALUE, as in mark_queue=32")
+        options += ["--" + name.replace("_", "-"), value]
+    return options
+
+
 @contextmanager
 def errors_explained(
     needs_root: str | None = None, *, keeps_testbed: bool | None = None, signals: bool = True
@@ -208,6 +229,7 @@ def opened_testbed(
     uplink: str | None = None,
     rank_order: RankOrder = "contiguous",
     pool: int | None = None,
+    set_controller: Sequence[str] | None = None,
     on_stage: Callable[[str], object] = console.print,
 ) -> Iterator["Testbed"]:
     """Open a testbed with a command's options. Raises LauncherError."""
@@ -229,6 +251,7 @@ def opened_testbed(
         controlled=controller,
         environment=launcher_settings(settings or []),
         pool=pool,
+        controller_options=controller_settings(set_controller or []),
         on_stage=on_stage,
     ) as testbed:
         yield testbed

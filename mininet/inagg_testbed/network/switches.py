@@ -244,12 +244,13 @@ def start_controller(
     *,
     listen_port: int,
     pool: int | None = None,
+    options: Sequence[str] = (),
 ) -> NodeProcess:
     """Start the controller and wait until it has installed the pipeline in all switches and serves.
 
     pipeline None: a controller without a switch. Over links whose MTU no DATA packet fits, it refuses all workers, and
     only gloo works. topology: the file that describes the fabric (`topology_file`). pool: the slots of each switch that
-    jobs may lease, by default all of the program's; one job may have them all.
+    jobs may lease, by default all of the program's; one job may have them all. options: further ones of the command.
     Raises ProcessFailedError.
     """
     command = [command_path("inagg-controller")]
@@ -259,6 +260,7 @@ def start_controller(
         command += ["--topology", str(topology), "--p4info", str(pipeline.p4info)]
         command += ["--device-config", str(pipeline.device_config)]
         command += [] if pool is None else ["--pool", str(pool), *_ONE_MAY_HAVE_ALL]
+    command += options
     command += ["--listen", f"{CONTROL_ADDRESS}:{listen_port}", "--token-file", str(token_path(results))]
     log_path = results / "controller.log"
     process = NodeProcess.start(network.run, network.switch, "controller", command, log_path=log_path)

@@ -262,20 +262,22 @@ def open_testbed(
     controlled: bool = True,
     gloo_over: GlooPath = "switch",
     pool: int | None = None,
+    controller_options: Sequence[str] = (),
     state_dir: Path = STATE_DIR,
     environment: Mapping[str, str] | None = None,
     on_stage: Callable[[str], Any] = lambda _stage: None,
 ) -> Iterator[Testbed]:
     """Bring a testbed up, yield it, and take it down in every case.
 
-    hosts makes a star; fabric says more, and is given instead. servers: further hosts, each with an aggregation server.
-    uplink: the links between switches, by default like the
-    hosts'. Logs go to a new folder RESULTS_ROOT/DATE-TIME-RUN, which stays. `on_stage` gets the name of each stage.
-    gloo_over="bridge" gives gloo its own links, and a Linux bridge for each switch. `environment` is added to that of
-    all workers.
-    The links have offloads only if the switch supports them. controlled=False starts no controller: the switch runs any
-    P4 program and serves P4Runtime to any client. Over bridges the controller has no switch, and servers do the sums.
-    pool: the slots of each switch that jobs may lease, by default all of the program's.
+    hosts makes a star; fabric says more, and is given instead. servers: further hosts, each with an aggregation
+    server. uplink: the links between switches, by default like the hosts'. Logs go to a new folder
+    RESULTS_ROOT/DATE-TIME-RUN, which stays. `on_stage` gets the name of each stage. gloo_over="bridge" gives gloo its
+    own links, and a Linux bridge for each switch. `environment` is added to that of all workers. The links have
+    offloads only if the switch supports them. controlled=False starts no controller: the switch runs any P4 program
+    and serves P4Runtime to any client. Over bridges the controller has no switch, and servers do the sums. pool: the
+    slots of each switch that jobs may lease, by default all of the program's. controller_options: further ones of
+    inagg-controller.
+
     Raises MissingRequirementError, ConfigurationError, NetworkError, ProcessFailedError.
     """
     if fabric is None:
@@ -290,6 +292,8 @@ def open_testbed(
         raise ConfigurationError(
             "--pool limits the slots that a controller leases: it needs a switch and a controller"
         )
+    if controller_options and not controlled:
+        raise ConfigurationError("--set-controller and --no-controller exclude each other")
     check_requirements(switch)
     target = switch_target(switch, program, controlled=controlled)
     with open_run(state_dir) as run, contextlib.ExitStack() as stack:
@@ -326,7 +330,7 @@ def open_testbed(
         if controlled:
             on_stage("controller")
             try:
-                _start_controller(testbed, topology, pool)
+                _start_controller(testbed, topology, pool, controller_options)
             except ProcessFailedError as error:
                 hint = "" if program is None else "\nA program that is not inagg's runs with --no-controller."
                 raise ProcessFailedError(f"{error}{hint}") from error
@@ -349,10 +353,18 @@ def _start_switches(testbed: Testbed, target: SwitchTarget) -> Path:
     return topology
 
 
-def _start_controller(testbed: Testbed, topology: Path, pool: int | None) -> None:
+def _start_controller(testbed: Testbed, topology: Path, pool: int | None, options: Sequence[str]) -> None:
     network, results = testbed.network, testbed.results
     testbed.services.append(
-        start_controller(network, testbed.pipeline, results, topology, listen_port=DEFAULT_PORT, pool=pool)
+        start_controller(
+            network,
+            testbed.pipeline,
+            results,
+            topology,
+            listen_port=DEFAULT_PORT,
+            pool=pool,
+            options=options,
+        )
     )
     testbed.controller = ControllerClient(network.switch.pid, token_path(results))
     testbed.controller.health()

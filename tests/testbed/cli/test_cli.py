@@ -215,6 +215,8 @@ def test_a_wrong_topology_is_explained_before_anything_starts(
         (("--workers", "2", "--servers", "1", "--no-controller"), "servers register with a controller"),
         (("--pool", "64", "--no-controller"), "it needs a switch and a controller"),
         (("--pool", "64", "--switch", "bridge"), "it needs a switch and a controller"),
+        (("--set-controller", "mark_queue=32", "--no-controller"), "--set-controller and --no-controller"),
+        (("--set-controller", "mark_queue"), "want NAME=VALUE, as in mark_queue=32"),
     ],
 )
 def test_servers_and_pools_that_cannot_be_are_explained_before_anything_starts(

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from inagg_contract.documents import Health, JobServer, JobStatus, Policy, ServerHealth
+from inagg_testbed.cli.options import controller_settings
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network import servers, switches
 from inagg_testbed.network.control import has_controller, switch_controller_of
@@ -116,6 +117,19 @@ def test_the_controller_of_switches_knows_the_topology_and_the_program(started: 
     assert command[1:7] == ["--topology", "t.toml", "--p4info", "p4info.txtpb", "--device-config", "inagg.p4"]
     assert "--no-switch" not in command
     assert "--pool" not in command
+
+
+def test_the_controller_has_further_options(started: list[list[str]]) -> None:
+    options = controller_settings(["mark_queue=32", "job_class=batch,jobs=1", "max_slots="])
+    start_controller(network(), None, RESULTS, Path("t.toml"), listen_port=9560, options=options)
+    (command,) = started
+    assert command[4:10] == ["--mark-queue", "32", "--job-class", "batch,jobs=1", "--max-slots", ""]
+
+
+@pytest.mark.parametrize("setting", ["mark_queue", "=32", "--mark-queue=32", "mark queue=32", "Mark=1"])
+def test_an_option_of_the_controller_has_a_name_and_a_value(setting: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^--set-controller '.*': want NAME=VALUE"):
+        controller_settings([setting])
 
 
 def test_the_controller_of_switches_leases_no_more_than_the_pool_but_all_of_it_to_one_job(
