@@ -90,9 +90,11 @@ control InaggEgress(inout headers_t hdr, inout metadata_t meta, inout standard_m
                 if (!meta.to_parent && !meta.passes) {
                     delivery.apply(hdr, meta, standard_metadata);
                 }
-                mark_congestion.apply(hdr, meta, standard_metadata);
             } else {
                 split_horizon.apply(meta, standard_metadata);
+            }
+            if (!meta.dropped) {
+                mark_congestion.apply(hdr, meta, standard_metadata);
             }
         }
     }

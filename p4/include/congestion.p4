@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Explicit congestion notification (RFC 3168; protocol.md, 6.2). A packet of the protocol that meets a long queue leaves
-// with a mark in its IPv4 header. The switch or server that adds it to a sum makes the mark a flag of the sum, so all
-// workers learn of it.
+// Explicit congestion notification (RFC 3168; protocol.md, 6.2). An IPv4 packet that meets a long queue leaves with a mark
+// in its header, be it one of the protocol or ordinary traffic, as that of servers. The switch or server that adds it to a
+// sum makes the mark a flag of the sum, so all workers learn of it.
 
 // Runs in ingress, on packets that are admitted.
 control HearCongestion(inout headers_t hdr, in metadata_t meta) {
@@ -38,7 +38,7 @@ control MarkCongestion(inout headers_t hdr, inout metadata_t meta, in standard_m
     }
 
     apply {
-        if ((hdr.ipv4.tos & ECN_BITS) != 0) {
+        if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5 && (hdr.ipv4.tos & ECN_BITS) != 0) {
             queue.apply();
             if (meta.congested) {
                 hdr.ipv4.tos = hdr.ipv4.tos | ECN_CONGESTED;

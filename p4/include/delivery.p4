@@ -15,6 +15,7 @@ control Delivery(inout headers_t hdr, inout metadata_t meta, inout standard_meta
     }
 
     action discard() {
+        meta.dropped = true;
         no_receiver.count((bit<32>) standard_metadata.egress_port);
         mark_to_drop(standard_metadata);
     }

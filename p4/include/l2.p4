@@ -66,9 +66,10 @@ control L2(inout headers_t hdr, in metadata_t meta, inout standard_metadata_t st
 }
 
 // Split horizon: no copy of a flooded frame leaves by the port it came in on. Answers of the switch (ARP, ping) do.
-control SplitHorizon(in metadata_t meta, inout standard_metadata_t standard_metadata) {
+control SplitHorizon(inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     apply {
         if (!meta.answered && standard_metadata.egress_port == standard_metadata.ingress_port) {
+            meta.dropped = true;
             mark_to_drop(standard_metadata);
         }
     }

@@ -104,10 +104,11 @@ control InaggVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// The switch writes the IPv4 header of packets of the protocol and of answers to pings only. Others leave unchanged.
+// The switch writes the IPv4 header of packets of the protocol, of answers to pings, and of what it marks. Others leave
+// unchanged.
 control InaggComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        update_checksum(meta.aggregation || (meta.answered && hdr.ipv4.isValid()),
+        update_checksum(meta.aggregation || meta.congested || (meta.answered && hdr.ipv4.isValid()),
                         { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length,
                           hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
                           hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },

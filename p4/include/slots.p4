@@ -73,6 +73,13 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         }
     }
 
+    // What another job has left must not leave with a packet of the other kind.
+    action clear_words() {
+        for (bit<32> i = 0; i < WORDS; i = i + 1) {
+            pool.write(slot * WORDS + i, 0);
+        }
+    }
+
     action add_header() {
         bit<64> held;
         members = members | meta.member;
@@ -218,6 +225,8 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
                 start_header();
                 if (meta.data) {
                     write_words();
+                } else {
+                    clear_words();
                 }
                 started.count(port);
                 contributed = true;

@@ -276,6 +276,10 @@ class SharedFabric(Fabric):
             return self._process(self._cable(link).ends[0], datagram)
         return self.arrive(link, self.frame(link, datagram) if link < self._workers else datagram)
 
+    def station(self, link: int) -> Station:
+        """The addresses of a worker or server."""
+        return self._nics[link].station
+
     def frame(self, link: int, datagram: bytes) -> bytes:
         """The frame of a worker's packet."""
         nic = self._nics[link]

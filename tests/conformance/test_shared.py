@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from inagg._core import Engine
-from inagg_contract.constants import ECN_CAPABLE, ECN_CONGESTED, FLAG_CONGESTED
+from inagg_contract.constants import ECN_CAPABLE, ECN_CONGESTED, FLAG_CONGESTED, INAGG_PORT
 from inagg_switch.switch import Switch
 from tests.conformance import p4_switch, reference
+from tests.conformance.p4_switch import Station, headers
 from tests.conformance.shared_fabric import Pool, SharedFabric, SharedJob, unwrap
 from tests.conformance.test_network import (
     BOUND,
@@ -290,17 +291,17 @@ def test_a_late_rank_makes_nobody_send_twice(fresh: Sharing, job: SharedJob) -> 
     assert fabric.counts(0)["duplicate_pending"] == 0
 
 
-def header(kind: int, rank: int = 0, flags: int = 0) -> bytes:
+def header(kind: int, rank: int = 0, flags: int = 0, job: int = 1, epoch: int = 1) -> bytes:
     made = reference.Header(
         version=reference.VERSION,
         kind=kind,
         rank=rank,
-        job=1,
+        job=job,
         flags=flags,
         exponent=0,
         flags_check=flags,
         exponent_check=341,
-        epoch=1,
+        epoch=epoch,
         chunk=0,
         checksum=7,
     )
@@ -378,3 +379,20 @@ def test_the_mark_of_a_contribution_becomes_a_flag_of_the_sum(
     found = reference.decode(partial)
     assert (found.flags, found.flags_check) == (FLAG_CONGESTED, FLAG_CONGESTED)
     assert partial[20:28] == bitmap(0, 1, 2)
+
+
+@pytest.mark.parametrize("why", ["priority", "age"])
+def test_what_evicts_does_not_choose_the_source_of_what_leaves(fresh: Sharing, why: str) -> None:
+    """A worker's packet to port INAGG_PORT may have any destination."""
+    victim = SharedJob(at=(0, 0), slots=4)
+    other = replace(victim, priority=1 if why == "priority" else 0)
+    expiry_us = 2**40 if why == "priority" else 0
+    fabric = fresh.start(Example((victim, other), (), Impairment(), pool(1, expiry_us), seed=1))
+    assert fabric.up(0, header(DATA) + WORD) == []
+    fabric.clock = lambda: 1.0
+    forged = Station("02:00:00:00:00:99", "10.9.9.9", INAGG_PORT)
+    datagram = header(DATA, job=2, epoch=2) + WORD
+    frame = headers(fabric.station(2), forged, len(datagram)) + datagram
+    (left,) = fabric.arrive(2, frame)
+    assert fabric.down(left.link, left.datagram) == []  # it checks the source
+    assert fabric.counts(0) == {"started": 1}

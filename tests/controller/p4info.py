@@ -69,7 +69,16 @@ TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
     SHARING: (
         {"job": 16},
         "InaggIngress.shared_slots.share",
-        {"base": 32, "mask": 32, "offset": 32, "servers": 8, "job_priority": 8, "expiry_us": 48},
+        {
+            "base": 32,
+            "mask": 32,
+            "offset": 32,
+            "servers": 8,
+            "job_priority": 8,
+            "expiry_us": 48,
+            "mac": 48,
+            "ip": 32,
+        },
     ),
     SERVER: (
         {"job": 16, "server": 8},

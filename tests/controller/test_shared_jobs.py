@@ -208,6 +208,7 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
     ]
     # 2654435769 * 4 mod 16 = 4
     share = {"base": 48, "mask": 15, "offset": 4, "servers": 2, "job_priority": 7, "expiry_us": 20000}
+    share |= {"mac": 0x024941000001, "ip": 0x0A0000FD}
     assert values(made, SHARING) == [({"job": 1}, share)]
     assert values(made, SERVER) == [
         (

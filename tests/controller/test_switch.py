@@ -141,6 +141,8 @@ def test_a_job_on_shared_slots_leads_to_its_servers(switch: P4RuntimeSwitch, fak
                 "servers": 2,
                 "job_priority": 255,
                 "expiry_us": 20000,
+                "mac": 0xAA,
+                "ip": 0xBB,
             },
         )
     }

@@ -191,7 +191,7 @@ def job_entries(
             *(
                 [_uplink(job, turn, parent) for turn, parent in enumerate(parents)]
                 if sharing is None
-                else _sharing(job, sharing, parents)
+                else _sharing(job, sharing, parents, own)
             ),
         ),
         group=unicast_group(group, members) if results_ip is None else _multicast_group(group, members),
@@ -220,7 +220,9 @@ def _uplink(job: int, turn: int, parent: Parent) -> TableEntry:
     )
 
 
-def _sharing(job: int, sharing: Sharing, parents: Sequence[Parent]) -> Iterator[TableEntry]:
+def _sharing(
+    job: int, sharing: Sharing, parents: Sequence[Parent], own: tuple[int, int]
+) -> Iterator[TableEntry]:
     """The entries that lead a job to its servers, or to the switch above, and to the slots on the way, and count when
     it loses one."""
     ways: list[tuple[Parent | SharedServer, int, int]] = [(one, INAGG_PORT, one.rank) for one in parents]
@@ -243,6 +245,8 @@ def _sharing(job: int, sharing: Sharing, parents: Sequence[Parent]) -> Iterator[
             ("servers", len(ways)),
             ("job_priority", sharing.priority),
             ("expiry_us", sharing.expiry_us),
+            ("mac", own[0]),
+            ("ip", own[1]),
         ),
     )
     for expired in (0, 1):

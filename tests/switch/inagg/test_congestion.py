@@ -7,7 +7,7 @@ import pytest
 
 from inagg_switch import Switch
 from tests import INAGG_P4
-from tests.switch.inagg.packets import RESULT, Job, inet_checksum, read_inagg, with_tos
+from tests.switch.inagg.packets import RESULT, Job, ethernet, inet_checksum, ipv4, read_inagg, udp, with_tos
 
 CONGESTED = 0x10
 NOT_CAPABLE, CAPABLE, MARKED = 0b00, 0b10, 0b11
@@ -91,3 +91,41 @@ def test_the_mark_of_a_query_changes_no_answer(program: Switch, job: Job) -> Non
     expected = program.process(job.port(0), with_tos(query, CAPABLE))
     assert expected
     assert program.process(job.port(0), with_tos(query, MARKED)) == expected
+
+
+def ordinary(tos: int, options: bool = False) -> bytes:
+    """A frame to a server, from the host at port 1 to that at port 2."""
+    packet = ipv4(0x0A000001, 0x0A000002, udp(40000, 50000, b"partial"))
+    if options:
+        packet = bytes([0x46]) + packet[1:20] + bytes([1, 1, 1, 0]) + packet[20:]
+    return with_tos(ethernet(0x020000000002, 0x020000000001, 0x0800, packet), tos)
+
+
+@pytest.mark.parametrize(
+    ("tos", "length", "left"), [(CAPABLE, 33, MARKED), (CAPABLE, 32, CAPABLE), (0, 33, 0)]
+)
+def test_ordinary_traffic_is_marked_too(program: Switch, tos: int, length: int, left: int) -> None:
+    """Packets to and from servers are that."""
+    program.insert("l2.station", {"mac": 0x020000000002}, "to_port", {"port": 2})
+    limit(program, 2, 32)
+    sent = ordinary(tos)
+    ((port, frame),) = program.process(1, sent, queues={2: length})
+    assert (port, frame) == (2, with_tos(sent, left))
+    assert inet_checksum(frame[14:34]) == 0
+
+
+def test_what_has_options_is_not_marked(program: Switch) -> None:
+    program.insert("l2.station", {"mac": 0x020000000002}, "to_port", {"port": 2})
+    limit(program, 2, 32)
+    sent = ordinary(CAPABLE, options=True)
+    assert program.process(1, sent, queues={2: 99}) == [(2, sent)]
+
+
+def test_a_copy_that_does_not_leave_is_not_counted(program: Switch, job: Job) -> None:
+    for port in (job.port(0), job.port(1)):
+        limit(program, port, 1)
+    program.delete("receiver", {"job": job.number, "rank": 0})
+    left = complete(program, job, (CAPABLE, CAPABLE), {job.port(0): 9, job.port(1): 9})
+    assert list(left) == [job.port(1)]
+    counts = program.counter("congestion_marked")
+    assert (counts[job.port(0)][0], counts[job.port(1)][0]) == (0, 1)

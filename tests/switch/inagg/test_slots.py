@@ -356,3 +356,18 @@ def test_sixty_four_workers(program: Switch) -> None:
     out = program.process(64, job.data(63, 1, [1 << 63] * 4))
     assert len(out) == 64
     assert all(read_result(frame).words == [2**64 - 1] * 4 for _, frame in out)
+
+
+def test_what_another_job_has_left_in_a_slot_does_not_leave(program: Switch) -> None:
+    """Not even with a packet of the other kind, which no worker sends."""
+    victim = Job(workers=1)
+    victim.install(program)
+    victim.send_to_each(program)
+    ((_, result),) = program.process(1, victim.data(0, 0, [0xDEADBEEF] * 4))
+    assert read_result(result).words == [0xDEADBEEF] * 4
+    thief = Job(workers=1, number=4, epoch=8)
+    thief.install(program)
+    thief.send_to_each(program)
+    assert len(program.process(1, thief.exponent(0, 0))) == 1
+    ((_, again),) = program.process(1, thief.data(0, 0, [0] * 4))
+    assert read_result(again).words == [0] * 4
