@@ -98,6 +98,14 @@ class UnavailableError(RequestError):
     title = "Unavailable"
 
 
+class NotOfferedError(UnavailableError):
+    """This controller, with its options, never has what the request needs."""
+
+    status = 501
+    kind = "not-offered"
+    title = "Not offered"
+
+
 class SwitchError(Exception):
     """A call on the switch failed."""
 

@@ -75,8 +75,8 @@ class ControllerUnreachableError(ControllerError, ConnectionError):
 class ControllerRefusedError(ControllerError):
     """The controller answered with an error.
 
-    status: the HTTP status: 401 and 403 secret, 404 unknown job, 409 conflict, 422 invalid value, 503 switch not
-    connected or pool full.
+    status: the HTTP status: 401 and 403 secret, 404 unknown job, 409 conflict, 422 invalid value, 501 not
+    what the controller offers, 503 switch not connected or pool full.
     title, detail: of its problem document (RFC 9457).
     """
 

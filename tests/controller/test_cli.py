@@ -179,7 +179,7 @@ def test_shared_slots_cannot_be_leased(
     with httpx.Client(base_url=f"http://127.0.0.1:{free_port}", trust_env=False) as client:
         assert client.get("/health").json()["free_slot_versions"] == free
         asked = {"workers": 1, "slots": 4, "aggregation": "shared"}
-        assert client.post("/jobs", json=asked).status_code == (201 if free < 64 else 503)
+        assert client.post("/jobs", json=asked).status_code == (201 if free < 64 else 501)
 
 
 @pytest.mark.parametrize(("options", "expiry_us"), [({}, 20_000), ({"shared_expiry_ms": 0.5}, 500)])
@@ -247,7 +247,7 @@ def test_a_controller_has_the_classes_of_its_options(launch: Launcher, free_port
         assert (job["job_class"], job["slots"]) == ("batch", 4)
         refused = client.post("/jobs", json=asked)
         assert (refused.status_code, refused.json()["detail"]) == (
-            503,
+            501,
             "the class default is full: its quota is jobs=0; set another job_class",
         )
 
@@ -271,7 +271,7 @@ def test_without_a_switch_it_needs_no_program_and_serves_jobs_on_servers(
             assert (health["switch"], health["words"], health["switches"]) == ("none", words, [])
             refused = client.post("/jobs", json={"workers": 1, "slots": 4})
             assert (refused.status_code, refused.json()["detail"]) == (
-                503,
+                501,
                 "this controller has no switch: use aggregation = server",
             )
             job = client.post("/jobs", json={"workers": 1, "slots": 4096, "aggregation": "server"}).json()

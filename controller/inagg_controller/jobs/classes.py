@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from inagg_contract.documents import AGGREGATIONS, DEFAULT_JOB_CLASS, Aggregation, JobClassName, Priority
 from inagg_contract.sizes import parse_size
-from inagg_controller.errors import UnavailableError
+from inagg_controller.errors import NotOfferedError, UnavailableError
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
@@ -46,18 +46,20 @@ class JobClass(BaseModel):
         way: what is to sum for it. priority: that it asks for. jobs: how many the class has.
         """
         if way not in self.aggregation:
-            raise UnavailableError(
+            raise NotOfferedError(
                 f"aggregation = {way} is not for jobs of the class {self.name}: its quota is "
                 f"aggregation={'+'.join(self.aggregation)}"
             )
         if way == "shared" and self.priority is not None and priority > self.priority:
-            raise UnavailableError(
+            raise NotOfferedError(
                 f"priority is {priority}, too high for a job of the class {self.name}: its quota is "
                 f"priority={self.priority}"
             )
         if self.jobs is not None and jobs >= self.jobs:
-            advice = "wait until one ends" if jobs else "set another job_class"
-            raise UnavailableError(f"the class {self.name} is full: its quota is jobs={self.jobs}; {advice}")
+            full = f"the class {self.name} is full: its quota is jobs={self.jobs}"
+            if self.jobs == 0:
+                raise NotOfferedError(f"{full}; set another job_class")
+            raise UnavailableError(f"{full}; wait until one ends")
 
     def slots_refusal(self, switch: str, held: int) -> str:
         """Why a job gets no slots within the quota. held: slots of the switch that jobs of the class have."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from inagg_controller.errors import InvalidRequestError, UnavailableError
+from inagg_controller.errors import InvalidRequestError, NotOfferedError, UnavailableError
 from inagg_controller.fabric.topology import Link, Topology
 from inagg_controller.fabric.tree import NoTreeError, Tree, TreeSwitch, plan_tree
 from inagg_controller.jobs.classes import JobClass
@@ -57,7 +57,7 @@ class Resources:
         """
         slots = min(slots, 1 << (self._limits.max_slots.bit_length() - 1))
         tree = self._plan(_ranks(at), min(self._limits.max_roots, slots))
-        self._check_tables(tree, 0, creator, holders)
+        self.check_tables(tree, 0, creator, holders)
         bounds = {
             switch.name: self._bound(switch.name, creator, job_class, holders) for switch in tree.switches
         }
@@ -71,12 +71,8 @@ class Resources:
         Raises InvalidRequestError, UnavailableError.
         """
         if not self._limits.shared_slots:
-            raise UnavailableError("the switch has no shared slots: start the controller with --shared-slots")
+            raise NotOfferedError("the switch has no shared slots: start the controller with --shared-slots")
         return self._plan(_ranks(at), 1, set(self._topology.links) - self._topology.ordinary_links)
-
-    def check_shared(self, tree: Tree, servers: int, creator: str | None, holders: Sequence[Job]) -> None:
-        """Raise UnavailableError if a job on shared slots with this number of servers does not fit into the tables."""
-        self._check_tables(tree, servers, creator, holders)
 
     def give_back(self, leases: Mapping[str, Lease]) -> None:
         """End leases of a share."""
@@ -106,8 +102,11 @@ class Resources:
                 )
         return tree
 
-    def _check_tables(self, tree: Tree, servers: int, creator: str | None, holders: Sequence[Job]) -> None:
-        """Check that a job's entries fit into the tables of its switches. servers: its number, on shared slots."""
+    def check_tables(self, tree: Tree, servers: int, creator: str | None, holders: Sequence[Job]) -> None:
+        """Raise UnavailableError if a job's entries do not fit into the tables of its switches.
+
+        servers: its number, on shared slots.
+        """
         for what, most, count in (
             ("workers", self._limits.max_members, _members),
             ("switches and servers above", self._limits.max_above, _above),

@@ -19,7 +19,13 @@ from dataclasses import replace
 
 from inagg_contract.addresses import format_ip
 from inagg_contract.documents import DEFAULT_JOB_CLASS, Aggregation
-from inagg_controller.errors import ConflictError, InvalidRequestError, UnavailableError, UnknownJobError
+from inagg_controller.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotOfferedError,
+    UnavailableError,
+    UnknownJobError,
+)
 from inagg_controller.fabric.topology import Link, Topology
 from inagg_controller.fabric.tree import NO_TREE, Tree
 from inagg_controller.jobs.calls import Comparison, Report
@@ -143,7 +149,7 @@ class JobTable:
         self._check_shape(workers, slots, "switches", self.limits.max_workers)
         admitting = self._admitting(job_class, "leased")
         if not self.topology.switches:
-            raise UnavailableError(NO_SWITCH)
+            raise NotOfferedError(NO_SWITCH)
         at = at or [self.topology.switches[0].name] * workers
         share = self._resources.take(at, slots, creator, admitting, self._holders)
         return self._add(
@@ -179,7 +185,7 @@ class JobTable:
         admitting = self._admitting(job_class, "shared", priority)
         self._check_server_jobs(creator)
         if not self.topology.switches:
-            raise UnavailableError(NO_SWITCH)
+            raise NotOfferedError(NO_SWITCH)
         tree = self._resources.share(at or [self.topology.switches[0].name] * workers)
         if colocated:
             share = self._servers.colocated(workers, slots, POWERS_OF_TWO)
@@ -191,7 +197,7 @@ class JobTable:
                 POWERS_OF_TWO,
                 lambda server: self.topology.reaches(tree.by_name, server.ip),
             )
-        self._resources.check_shared(tree, share.count, creator, self._holders)
+        self._resources.check_tables(tree, share.count, creator, self._holders)
         job = self._add(
             name,
             now,

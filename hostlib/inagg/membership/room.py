@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits until the controller has room for a job: slots, memory of servers, or entries in tables.
 
-The controller answers 503 for as long as what the job needs is in use or away. It keeps no line of those that wait, so
-the job that asks first after another has ended comes next.
+The controller answers 503 for as long as what the job needs is in use or away, and 501 if it never has it. It keeps no
+line of those that wait, so the job that asks first after another has ended comes next.
 """
 
 import logging

@@ -166,7 +166,7 @@ def test_a_rank_at_127_0_0_1_beside_ranks_of_other_hosts_is_named(local: int) ->
 def test_ranks_of_one_host_may_be_at_127_0_0_1(addresses: list[str]) -> None:
     store = HashStore()
     for rank, address in enumerate(addresses):
-        Assembly(store, rank, 2, LIMIT).publish(_address_of(rank), {"ip": address})
+        Assembly(store, rank, 2, LIMIT).publish(_address_of(rank), {"ip": address, "wait_s": 0.0})
     assert _addresses(Assembly(store, 0, 2, LIMIT), LIMIT) == addresses
 
 

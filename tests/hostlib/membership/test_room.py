@@ -98,7 +98,8 @@ def test_when_the_time_is_over_the_error_says_what_was_missing_and_for_how_long(
 
 
 @pytest.mark.parametrize(
-    "error", [refused(422), ControllerUnreachableError(url=URL, request="POST /jobs", cause="no route")]
+    "error",
+    [refused(422), refused(501), ControllerUnreachableError(url=URL, request="POST /jobs", cause="no route")],
 )
 def test_other_errors_end_the_wait(error: InaggError) -> None:
     controller = BusyController(refused(), error)
