@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from inagg_contract.documents import DEFAULT_JOB_CLASS
 from inagg_testbed.bench.jobs.schedule import Phase
 from inagg_testbed.bench.plan import check_slots
 from inagg_testbed.errors import ConfigurationError
@@ -31,6 +32,7 @@ _OWN_OPTIONS = {
     "INAGG_FALLBACK": "error",
     "INAGG_WAIT_S": "0",
     "INAGG_PRIORITY": "0",
+    "INAGG_JOB_CLASS": DEFAULT_JOB_CLASS,
 }
 
 
@@ -47,7 +49,7 @@ class JobsBench:
     jobs: int
     workers: int
     elements: int
-    policies: tuple[str, ...] = (LEASED, SERVER)
+    policies: tuple[str, ...] = tuple(POLICIES)
     active: float = 0.5
     seconds: float = 20.0
     skew: float = 0.0

@@ -102,7 +102,7 @@ class Run:
         in_turn = len(self._jobs) if self._policy == QUEUED else 1
         timeout_s = _START_UP_S + _SLOWEST * expected_s * in_turn
         follow_together(groups, on_event, timeout_s=timeout_s, watch=self._testbed.services)
-        self.end()
+        self.look_at_ended_jobs()
 
     def note(self, job: int, rank: int, event: Event) -> None:
         """Record an event. If all ranks of a job are ready, it is the next job's turn."""
@@ -112,6 +112,7 @@ class Run:
             )
         own = self._jobs[job]
         if event["event"] == "phase":
+            self.look_at_ended_jobs()  # the controller forgets them after some minutes
             own.phases.setdefault(rank, []).append(event)
             return
         own.ready[rank] = event
@@ -124,10 +125,12 @@ class Run:
         if job + 1 < len(self._jobs):
             self._turn(job + 1).touch()
 
-    def end(self) -> None:
-        """Ask the controller for what the jobs have done, when all have ended."""
-        for job in self._jobs:
-            job.status = None if job.status is None else self._status(job.status.id)
+    def look_at_ended_jobs(self) -> None:
+        """Ask the controller for what those jobs have done whose phases are over."""
+        for job, phases in zip(self._jobs, self._schedules, strict=True):
+            done = job.phases and all(len(events) == len(phases) for events in job.phases.values())
+            if done and job.status is not None and job.status.state != "finished":
+                job.status = self._status(job.status.id)
 
     def times(self, job: int) -> list[PhaseTime]:
         """The times of a job's phases."""

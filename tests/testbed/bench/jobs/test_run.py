@@ -25,9 +25,11 @@ class Controller:
 
     def __init__(self, chunks: dict[int, Chunks | None] | None = None) -> None:
         self.chunks: dict[int, Chunks | None] = chunks or {NUMBER: None}
+        self.finished: set[int] = set()
 
     def job(self, number: int) -> Any:
-        return SimpleNamespace(id=number, slots=32, chunks=self.chunks[number])
+        state = "finished" if number in self.finished else "running"
+        return SimpleNamespace(id=number, slots=32, chunks=self.chunks[number], state=state)
 
 
 def made_run(folder: Path, policy: str = "leased", controller: Controller | None = None) -> Run:
@@ -71,7 +73,7 @@ def test_a_phase_lasts_from_the_first_ranks_beginning_to_the_last_ranks_end(tmp_
     for job, (began, ended) in enumerate([(100.0, 102.0), (200.0, 201.0)]):
         for rank in (0, 1):
             run.note(job, rank, phase(began + 0.25 * rank, ended + 0.5 * rank))
-    run.end()
+    run.look_at_ended_jobs()
     first, second = run.outcomes([0.5, 1.0])
     assert [(phase.sums, phase.seconds) for job in (first, second) for phase in job.phases] == [
         (4, 2.5),
@@ -96,7 +98,7 @@ def test_the_first_queued_job_starts_and_each_other_one_waits_when_the_one_befor
     for rank, at in enumerate((16.0, 17.0)):
         run.note(1, rank, ready(NUMBER, "switch", at=at))
         run.note(1, rank, phase(18.0, 21.0))
-    run.end()
+    run.look_at_ended_jobs()
     first, second = run.outcomes([0.5, 0.5])
     assert (first.waited_s, first.completion_s) == (0.0, 5.0)
     assert (second.waited_s, second.completion_s) == (7.0, 11.0)
@@ -121,8 +123,24 @@ def test_the_share_summed_in_the_switch_is_that_of_the_jobs_chunks_in_the_end(tm
         NUMBER: Chunks(switches=6, both=1, servers=1),
         NUMBER + 1: Chunks(switches=0, both=0, servers=8),
     }
-    run.end()
+    run.look_at_ended_jobs()
     assert [job.in_switch for job in run.outcomes([0.5, 0.5])] == [0.75, 0.0]
+
+
+def test_what_a_job_has_done_is_asked_for_before_the_controller_forgets_it(tmp_path: Path) -> None:
+    controller = Controller({NUMBER: Chunks(switches=3, both=1, servers=0), NUMBER + 1: None})
+    run = made_run(tmp_path, "queued", controller)
+    for job in (0, 1):
+        for rank in (0, 1):
+            run.note(job, rank, ready(NUMBER + job, "switch"))
+    for rank in (0, 1):
+        run.note(0, rank, phase(1.0, 2.0))
+    controller.finished.add(NUMBER)
+    run.note(1, 0, phase(3.0, 4.0))
+    del controller.chunks[NUMBER]
+    run.note(1, 1, phase(3.0, 4.0))
+    run.look_at_ended_jobs()
+    assert run.outcomes([0.5, 0.5])[0].in_switch == 0.75
 
 
 def test_a_wrong_sum_is_an_error_that_names_job_and_rank(tmp_path: Path) -> None:
