@@ -51,9 +51,8 @@ class OwnServer:
 
     def chunks(self) -> dict[str, int] | None:
         """How many chunks this server has completed, by where they were summed; None if it has served no job."""
-        with contextlib.suppress(
-            RuntimeError
-        ):  # it has been closed, or is the parent process's: as it was then
+        # After it has been closed, and in a child process, they stay as they were.
+        with contextlib.suppress(RuntimeError):
             self._chunks = next(iter(self._server.stats()["chunks"].values()), None)
         return self._chunks
 
