@@ -148,9 +148,7 @@ class JobTable:
         """
         self._check_shape(workers, slots, "switches", self.limits.max_workers)
         admitting = self._admitting(job_class, "leased")
-        if not self.topology.switches:
-            raise NotOfferedError(NO_SWITCH)
-        at = at or [self.topology.switches[0].name] * workers
+        at = self._switches_of(workers, at)
         share = self._resources.take(at, slots, creator, admitting, self._holders)
         return self._add(
             name,
@@ -184,9 +182,7 @@ class JobTable:
         self._check_shape(workers, slots, "shared slots", min(self.limits.max_workers, MOST_RANKS))
         admitting = self._admitting(job_class, "shared", priority)
         self._check_server_jobs(creator)
-        if not self.topology.switches:
-            raise NotOfferedError(NO_SWITCH)
-        tree = self._resources.share(at or [self.topology.switches[0].name] * workers)
+        tree = self._resources.share(self._switches_of(workers, at))
         if colocated:
             share = self._servers.colocated(workers, slots, POWERS_OF_TWO)
         else:
@@ -198,7 +194,7 @@ class JobTable:
                 lambda server: self.topology.reaches(tree.by_name, server.ip),
             )
         self._resources.check_tables(tree, share.count, creator, self._holders)
-        job = self._add(
+        return self._add(
             name,
             now,
             creator,
@@ -210,8 +206,6 @@ class JobTable:
             servers=share,
             priority=priority,
         )
-        lease(share, job.key, creator, job_class)
-        return job
 
     def create_on_servers(
         self,
@@ -235,7 +229,7 @@ class JobTable:
             share = self._servers.colocated(workers, slots)
         else:
             share = self._servers.choose(slots, creator, admitting)
-        job = self._add(
+        return self._add(
             name,
             now,
             creator,
@@ -246,8 +240,12 @@ class JobTable:
             leases={},
             servers=share,
         )
-        lease(share, job.key, creator, job_class)
-        return job
+
+    def _switches_of(self, workers: int, at: Sequence[str] | None) -> Sequence[str]:
+        """The switch of each rank's host: `at`, or the only switch. Raises NotOfferedError."""
+        if not self.topology.switches:
+            raise NotOfferedError(NO_SWITCH)
+        return at or [self.topology.switches[0].name] * workers
 
     def _add(
         self,
@@ -288,6 +286,8 @@ class JobTable:
         self._next_epoch += 1
         self.jobs[number] = job
         self.version += 1
+        if servers is not None:
+            lease(servers, job.key, creator, job_class)
         return job
 
     def _results_ip(self, number: int, workers: int, tree: Tree) -> int | None:
