@@ -65,6 +65,14 @@ class Opened:
             raw.send(data)
         wait_until(lambda: self.sent(port) >= after, "all frames are sent")
 
+    def check_length_of(self, raw: socket.socket, number: int) -> None:
+        """A further frame meets what tc shows."""
+        before, _ = self.in_kernel()
+        self.send(raw, [frame(number)])
+        after, _ = self.in_kernel()
+        # It drains meanwhile, and the last frame is in it.
+        assert 0 < after - 1 <= self.length(number) <= before
+
 
 Open = Callable[..., Opened]
 
@@ -94,11 +102,7 @@ def test_a_packet_sees_what_tc_shows(open_ports: Open) -> None:
     opened = open_ports(discipline=SLOW)
     with opened.net.packet_socket(1) as raw:
         opened.send(raw, [frame(0)] * 60)
-        before, _ = opened.in_kernel()
-        opened.send(raw, [frame(1)])
-        after, _ = opened.in_kernel()
-        # It drains meanwhile, and the last frame is in it.
-        assert 0 < after - 1 <= opened.length(1) <= before
+        opened.check_length_of(raw, 1)
 
 
 def test_packets_of_a_burst_count_those_before_them(open_ports: Open) -> None:
@@ -167,10 +171,7 @@ def test_a_discipline_that_comes_later_is_noticed(open_ports: Open) -> None:
             return opened.length(1) > 0
 
         wait_until(seen, "a length")
-        before, _ = opened.in_kernel()
-        opened.send(raw, [frame(2)])
-        after, _ = opened.in_kernel()
-        assert 0 < after - 1 <= opened.length(2) <= before
+        opened.check_length_of(raw, 2)
 
 
 def test_what_others_send_counts(open_ports: Open) -> None:
@@ -180,10 +181,7 @@ def test_what_others_send_counts(open_ports: Open) -> None:
             other.bind(("port2", 0))
             for _ in range(30):
                 other.send(frame(0))
-        before, _ = opened.in_kernel()
-        opened.send(raw, [frame(1)])
-        after, _ = opened.in_kernel()
-        assert 0 < after - 1 <= opened.length(1) <= before
+        opened.check_length_of(raw, 1)
 
 
 def test_copies_see_the_queues_of_their_ports_cloned_or_not(open_ports: Open) -> None:
