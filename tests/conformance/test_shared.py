@@ -292,18 +292,8 @@ def test_a_late_rank_makes_nobody_send_twice(fresh: Sharing, job: SharedJob) -> 
 
 
 def header(kind: int, rank: int = 0, flags: int = 0, job: int = 1, epoch: int = 1) -> bytes:
-    made = reference.Header(
-        version=reference.VERSION,
-        kind=kind,
-        rank=rank,
-        job=job,
-        flags=flags,
-        exponent=0,
-        flags_check=flags,
-        exponent_check=341,
-        epoch=epoch,
-        chunk=0,
-        checksum=7,
+    made = reference.contribution(
+        kind=kind, rank=rank, job=job, epoch=epoch, chunk=0, flags=flags, checksum=7
     )
     return made.encode()
 

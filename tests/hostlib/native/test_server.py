@@ -36,19 +36,7 @@ def udp() -> socket.socket:
 
 def contribution(rank: int, chunk: int = 0, *, job: int = JOB, epoch: int = EPOCH, value: int = 1) -> bytes:
     """A DATA contribution whose lanes are all `value`."""
-    header = reference.Header(
-        version=reference.VERSION,
-        kind=reference.DATA,
-        rank=rank,
-        job=job,
-        flags=0,
-        exponent=0,
-        flags_check=0,
-        exponent_check=341,
-        epoch=epoch,
-        chunk=chunk,
-        checksum=0,
-    )
+    header = reference.contribution(kind=reference.DATA, rank=rank, job=job, epoch=epoch, chunk=chunk)
     return header.encode() + value.to_bytes(4, "big") * 64 * WORDS
 
 
@@ -370,17 +358,14 @@ def test_a_server_does_what_the_reference_does(
     server = Servers([served], slots, workers)
     for rank, chunk, query, value in sequence:
         kind = kinds[chunk] | (reference.QUERY if query else 0)
-        header = reference.Header(
-            version=reference.VERSION,
+        header = reference.contribution(
             kind=kind,
             rank=rank,
             job=JOB,
-            flags=0 if query else value % 4,
-            exponent=0 if query else value % 683,
-            flags_check=0 if query else value % 4,
-            exponent_check=341 if query else value % 683 + 341,
             epoch=EPOCH,
             chunk=(first + chunk) % 2**32,
+            flags=0 if query else value % 4,
+            exponent=0 if query else value % 683,
             checksum=value,
         )
         words = value.to_bytes(4, "big") * 64 * WORDS if kind == reference.DATA else b""

@@ -14,19 +14,7 @@ WORDS = 1
 
 def contribution(chunk: int, rank: int, kind: int = reference.DATA, members: bytes = b"") -> bytes:
     """members: what a switch puts behind the header."""
-    header = reference.Header(
-        version=reference.VERSION,
-        kind=kind,
-        rank=rank,
-        job=JOB,
-        flags=0,
-        exponent=0,
-        flags_check=0,
-        exponent_check=341,
-        epoch=EPOCH,
-        chunk=chunk,
-        checksum=0,
-    )
+    header = reference.contribution(kind=kind, rank=rank, job=JOB, epoch=EPOCH, chunk=chunk)
     words = b"\x00\x00\x00\x01" * 64 * WORDS if kind == reference.DATA else b""
     return header.encode() + members + words
 
