@@ -12,6 +12,8 @@ the sums of CUDA tensors.
 """
 
 import importlib
+import os
+import sys
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -50,4 +52,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES})
 
 
-register()
+# A later `import torch` calls the entry point, unless it is told not to. An aggregation server imports no torch, which
+# would take seconds and 200 MB.
+if "torch" in sys.modules or os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":
+    register()

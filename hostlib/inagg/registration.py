@@ -26,7 +26,7 @@ def _create(backend_options: Any, pg_options: object) -> Any:
 def register() -> None:
     """Register the backend, once. Without torch.distributed, do nothing.
 
-    This may be called twice: ``import inagg`` calls it, and if that is the first import of torch, torch does too.
+    This may be called twice: by torch, and by an ``import inagg`` that finds torch imported.
     """
     import torch.distributed
 

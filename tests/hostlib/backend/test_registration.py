@@ -43,6 +43,18 @@ def test_without_autoload_an_import_registers_it() -> None:
     assert seen == "False True"
 
 
+def test_importing_inagg_first_registers_it_when_torch_is_imported() -> None:
+    seen = python(
+        "import sys, inagg; before = 'torch' in sys.modules\n"
+        "import torch; print(before, 'INAGG' in torch.distributed.Backend._plugins)"
+    )
+    assert seen == "False True"
+
+
+def test_a_server_needs_no_torch() -> None:
+    assert python("import sys, inagg_server.cli; print('torch' in sys.modules)") == "False"
+
+
 def test_monitored_barrier_of_other_groups_is_torchs_own() -> None:
     seen = python(
         "import sys, torch.distributed as dist\n"
