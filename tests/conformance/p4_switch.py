@@ -224,6 +224,8 @@ class P4Switch:
     counters: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
+        # Found once: finding one by its name takes longer than a packet.
+        self._counted = {name: self.program.counter(name) for name in OUTCOMES}
         self.program.multicast_group(self.entries.group, self.entries.replicas())
         for entry in self.entries.inserts():
             assert isinstance(entry.action, str)
@@ -276,4 +278,4 @@ class P4Switch:
         return out
 
     def _outcomes(self, port: int) -> dict[str, int]:
-        return {name: self.program.counter(name)[port][0] for name in OUTCOMES}
+        return {name: counter[port][0] for name, counter in self._counted.items()}

@@ -151,10 +151,12 @@ class Network:
     def _merge(self, rank: int, datagram: bytes) -> bytes:
         """A message of this datagram and those that come to the rank soon: all of one size but the last, which may be
         shorter."""
+        if self.impairment.merging == 0:
+            return datagram
         merged = [datagram]
         until = self.now + self.impairment.merging
         coming = sorted(one for one in self._under_way if one[0] <= until and one[2] == rank and not one[4])
-        for one in coming if self.impairment.merging > 0 else []:
+        for one in coming:
             if len(merged[-1]) < len(datagram) or len(one[3]) > len(datagram):
                 break
             merged.append(one[3])
