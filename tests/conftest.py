@@ -4,6 +4,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 
 import hypothesis
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import inagg_p4runtime.messages  # noqa: F401  tests import p4.v1, before what they test does
 from tests import ROOT
 from tests.examples import EXPLORE
-from tests.rank_forks import Forks, forked_ranks
+from tests.forks import OF_COMMANDS, OF_RANKS, Forks, forked_processes
 
 # No deadline for an example: other programs on the machine would decide whether a test passes.
 hypothesis.settings.register_profile("inagg", deadline=None)
@@ -64,14 +65,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def _forks() -> Iterator[Forks]:
-    forks = Forks()
-    yield forks
-    forks.close()
+def _rank_forks() -> Iterator[Forks]:
+    with closing(Forks(OF_RANKS)) as forks:
+        yield forks
 
 
-@pytest.fixture(scope="module", name="forked_ranks")
-def _forked_ranks(_forks: Forks) -> Iterator[None]:
-    """For modules whose testbeds start many ranks: these are forked from an interpreter that has imported torch."""
-    with forked_ranks(_forks):
+@pytest.fixture(scope="session")
+def command_forks() -> Iterator[Forks]:
+    with closing(Forks(OF_COMMANDS)) as forks:
+        yield forks
+
+
+@pytest.fixture(scope="module", name="forked_processes")
+def _forked_processes(_rank_forks: Forks, command_forks: Forks) -> Iterator[None]:
+    """For modules with many testbeds or ranks: their processes are forked from interpreters with imports done."""
+    with forked_processes(_rank_forks, command_forks):
         yield

@@ -23,7 +23,7 @@ from inagg_testbed.network.workers import WorkerGroup
 from tests.testbed.programs import PROGRAM, SUMS, launch, sum_rightly, switch_process
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 # Of these the kernel takes 3 s to see that the controller's host is silent, and pings to the switch take 4 s.
 MOST_S = 10.0
@@ -50,13 +50,13 @@ dist.destroy_process_group()
 """
 
 
-def restart(testbed: Testbed, dead: NodeProcess, command: list[str], name: str) -> None:
+def restart(testbed: Testbed, dead: NodeProcess, name: str) -> None:
     """Start the switch `name` again. Returns when the controller has made it ready for jobs."""
     testbed.services.remove(dead)
     dead.stop()
     log = testbed.results / f"{name}-again.log"
     node = testbed.network.switch_node(name)
-    process = NodeProcess.start(testbed.run, node, dead.name, command, log_path=log)
+    process = NodeProcess.start(testbed.run, node, dead.name, dead.command, log_path=log)
     testbed.services.append(process)
     process.wait_for_line("ready", timeout_s=60)
     assert testbed.controller is not None
@@ -103,7 +103,6 @@ def test_every_rank_names_a_dead_switch_in_time_and_the_next_job_is_right(
     ) as testbed:
         group = launch(testbed, program)
         dead = switch_process(testbed, name)
-        command = Path(f"/proc/{dead.identity.pid}/cmdline").read_text().split("\0")[:-1]
         dead.signal(signal.SIGKILL)
         seconds = seconds_until_each_ends(group)
         errors = {worker.rank: worker.process.reported_error() for worker in group.workers}
@@ -111,7 +110,7 @@ def test_every_rank_names_a_dead_switch_in_time_and_the_next_job_is_right(
         named = re.compile(rf"JobError: .*\bswitch(es.*)? {name}\b")
         assert [rank for rank, error in errors.items() if not named.search(error or "")] == [], errors
         assert max(seconds) < MOST_S, seconds
-        restart(testbed, dead, command, name)
+        restart(testbed, dead, name)
         sum_rightly(testbed, watch=testbed.services)
     assert tagged_processes(testbed.run.id, besides=0) == []
     assert manifests(tmp_path / "state") == {}

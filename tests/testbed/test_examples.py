@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
-def testbed(tmp_path_factory: pytest.TempPathFactory, forked_ranks: None) -> Iterator[Testbed]:
+def testbed(tmp_path_factory: pytest.TempPathFactory, forked_processes: None) -> Iterator[Testbed]:
     results = tmp_path_factory.mktemp("results")
     with open_testbed(hosts=2, link=LinkSpec.parse("unshaped"), results_root=results) as testbed:
         yield testbed

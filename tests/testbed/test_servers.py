@@ -25,7 +25,7 @@ from inagg_testbed.operate.status import document, take_snapshot
 from tests.testbed.programs import SUMS, launch, sum_rightly, weights
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 WORKERS = 3
 ON_SERVERS = {"INAGG_AGGREGATION": "server", "INAGG_SERVERS": "registered"}

@@ -21,7 +21,7 @@ from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from tests.testbed.programs import SUMS, launch, right_sum, sum_rightly, weights
 
-pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 WORKERS = 4
 SHARED = {"INAGG_AGGREGATION": "shared"}

@@ -25,7 +25,7 @@ from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.network.workers import WorkerGroup
 
-pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 WORKERS = 3
 ELEMENTS = 20_003

@@ -20,7 +20,7 @@ from inagg_testbed.network.testbed import open_testbed
 from inagg_testbed.network.topology import run_in_namespace
 from tests.testbed.programs import SUMS, launch, sum_rightly, switch_process
 
-pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 ELEMENTS = 500_000
 

@@ -26,10 +26,12 @@ _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ")
 
 
 class NodeProcess:
-    """One process in one node."""
+    """One process in one node. command: what was started."""
 
-    def __init__(self, run: Run, name: str, popen: "subprocess.Popen[bytes]", log_path: Path) -> None:
-        self.name, self.log_path = name, log_path
+    def __init__(
+        self, run: Run, name: str, command: Sequence[str], popen: "subprocess.Popen[bytes]", log_path: Path
+    ) -> None:
+        self.name, self.command, self.log_path = name, command, log_path
         self._run, self._popen = run, popen
         self.identity: ProcessId = run.record_process(popen.pid, name)
 
@@ -59,7 +61,7 @@ class NodeProcess:
                 )
             except FileNotFoundError as error:
                 raise MissingRequirementError(f"cannot start {name}: {error}") from error
-        return cls(run, name, popen, log_path)
+        return cls(run, name, command, popen, log_path)
 
     def poll(self) -> int | None:
         """The exit status (negative: minus the signal); None while the process runs."""

@@ -26,7 +26,7 @@ RUNS = [
 
 Outcome = dict[str, list[str | None]]
 
-pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 
 @pytest.fixture(scope="module")

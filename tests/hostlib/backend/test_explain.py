@@ -14,7 +14,7 @@ from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.workers import Event
 
-pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 WORKER = Path(__file__).with_name("explain_worker.py")
 DOCS = (Path(__file__).parents[3] / "docs/performance.md").read_text()

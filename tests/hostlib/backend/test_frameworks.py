@@ -12,8 +12,8 @@ import torch
 
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import open_testbed
+from tests.forks import OF_RANKS, Forks, forked_processes
 from tests.hostlib.backend import frameworks_worker
-from tests.rank_forks import MODULES, Forks, forked_ranks
 
 WORKER = Path(__file__).with_name("frameworks_worker.py")
 OPTIONAL = {
@@ -35,7 +35,7 @@ Outcome = dict[str, list[dict[str, dict[str, torch.Tensor]]]]
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def outcome(tmp_path_factory: pytest.TempPathFactory, command_forks: Forks) -> Outcome:
     """For each of the ways and gloo, and each rank: case -> weights."""
     folder = tmp_path_factory.mktemp("frameworks")
     present = [
@@ -44,8 +44,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     weights: Outcome = {}
     needed = {OPTIONAL[name] for name in present if name in OPTIONAL}
     with (
-        closing(Forks([*MODULES, *sorted(needed)])) as forks,
-        forked_ranks(forks),
+        closing(Forks([*OF_RANKS, *sorted(needed)])) as forks,
+        forked_processes(forks, command_forks),
         open_testbed(hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed,
     ):
         for way in ("leased", *OTHER_WAYS, "gloo"):

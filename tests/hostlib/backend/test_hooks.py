@@ -14,7 +14,7 @@ from tests.hostlib.backend import hooks_worker
 
 WORKER = Path(__file__).with_name("hooks_worker.py")
 
-pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 Rows = dict[str, list[dict[str, Any]]]
 

@@ -3,7 +3,7 @@
 
 Prints for each case how many ranks ended wrongly, keeps their logs, and exits with 1 if there are any. A rank that
 fails because another one has ended is not counted. Ranks are forked from an interpreter that has imported torch
-(rank_forks.py): they end as many threads as a new interpreter, and start faster.
+(forks.py): they end as many threads as a new interpreter, and start faster.
 """
 
 import argparse
@@ -29,8 +29,8 @@ from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import host_address
 from inagg_testbed.network.workers import worker_environment
+from tests.forks import Fork, Forks
 from tests.hostlib.exit.cases import ENDINGS, PROGRAM, RANKS, SIGNALS, Case, cases
-from tests.rank_forks import Fork, Forks
 
 _FIRST_PORT, _PORTS = 10_000, 20_000  # ports of the ranks' stores, below the ephemeral ports
 _SLOTS = 8

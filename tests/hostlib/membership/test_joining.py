@@ -178,7 +178,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
         yield testbed
 
 
-FORKED = pytest.mark.usefixtures("forked_ranks")
+FORKED = pytest.mark.usefixtures("forked_processes")
 LOST = "lost rank {} (its process or its connection has ended while the group was made)"
 
 

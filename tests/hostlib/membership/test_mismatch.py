@@ -26,7 +26,7 @@ EXPECTED = {
     "both_within_the_inner_group": (1, "barrier()", "broadcast(float32[10], src=1)"),
 }
 
-pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ CHANGE_S = 10.0  # within which the job changes then; it takes three seconds on 
 
 
 @pytest.fixture(scope="module")
-def testbed(tmp_path_factory: pytest.TempPathFactory, forked_ranks: None) -> Iterator[Testbed]:
+def testbed(tmp_path_factory: pytest.TempPathFactory, forked_processes: None) -> Iterator[Testbed]:
     with open_testbed(
         hosts=3, link=LinkSpec.parse("unshaped"), results_root=tmp_path_factory.mktemp("multicast")
     ) as made:

@@ -144,7 +144,7 @@ def test_a_sum_that_is_given_up_names_the_mtu_among_the_causes() -> None:
 
 
 @pytest.fixture(scope="module")
-def narrow(tmp_path_factory: pytest.TempPathFactory, forked_ranks: None) -> Iterator[Testbed]:
+def narrow(tmp_path_factory: pytest.TempPathFactory, forked_processes: None) -> Iterator[Testbed]:
     """A testbed in which the switch's port to the second host cannot carry packets of full size."""
     folder = tmp_path_factory.mktemp("narrow")
     with open_testbed(hosts=6, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed:

@@ -21,7 +21,7 @@ NOBODY = Options(controller="http://127.0.0.1:9")
 
 
 @pytest.fixture(scope="module")
-def events(tmp_path_factory: pytest.TempPathFactory, forked_ranks: None) -> list[list[Event]]:
+def events(tmp_path_factory: pytest.TempPathFactory, forked_processes: None) -> list[list[Event]]:
     """Each rank's events, in order. The last rank kills itself; no other may fail."""
     found: list[list[Event]] = [[] for _ in range(RANKS)]
     with open_testbed(

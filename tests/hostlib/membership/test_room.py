@@ -163,7 +163,7 @@ def test_ranks_that_would_wait_for_different_times_are_told() -> None:
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory, forked_ranks: None) -> Iterator[Testbed]:
+def network(tmp_path_factory: pytest.TempPathFactory, forked_processes: None) -> Iterator[Testbed]:
     with open_testbed(
         hosts=4, link=LinkSpec.parse("unshaped"), results_root=tmp_path_factory.mktemp("room"), pool=2
     ) as testbed:

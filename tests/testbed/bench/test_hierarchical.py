@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from inagg_testbed.cli.main import app
 
-pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 
 @pytest.mark.parametrize(

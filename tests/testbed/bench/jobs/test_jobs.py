@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from inagg_testbed.cli.main import app
 
-pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 
 def test_jobs_that_get_no_slots_sum_with_gloo_or_wait_and_all_sums_are_right(tmp_path: Path) -> None:

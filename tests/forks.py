@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forks Python programs from an interpreter that has imported torch, which takes seconds in each rank otherwise.
+"""Forks Python programs from an interpreter that has imported what they import, which takes each of them seconds
+otherwise: torch in ranks, gRPC, FastAPI and others in the commands of inagg.
 
 `Forks` starts that interpreter, which runs `serve`. A request is a line of JSON on its standard input: a "number", the
 "command", its "environment", the "node" whose namespaces it is to be in (a process) and a "log" for what it prints. The
@@ -32,14 +33,22 @@ from typing import Any
 
 import pytest
 
-import inagg_testbed.network.testbed
+from inagg_testbed.network import servers, switches, testbed
 from inagg_testbed.network.lifecycle import Run
 from inagg_testbed.network.processes import NodeProcess
+from inagg_testbed.network.switches import command_path
 from inagg_testbed.network.workers import ONE_THREAD
 from tests import ROOT
 
 # What ranks import. A group imports httpcore, DDP and optimizers torch._dynamo, the digits sklearn.
-MODULES = ("torch", "inagg.process_group", "httpcore", "torch._dynamo", "sklearn.datasets")
+OF_RANKS = ("torch", "inagg.process_group", "httpcore", "torch._dynamo", "sklearn.datasets")
+# What the commands below import.
+OF_COMMANDS = (
+    *("inagg_controller.cli", "inagg_server.cli", "inagg_switch.cli.main", "inagg_switch.p4runtime.server"),
+    *("inagg_switch.ports", "inagg_switch.metrics"),
+)
+
+_COMMANDS = {command_path(name) for name in ("inagg-controller", "inagg-server", "inagg-switch")}
 
 _CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
 _PR_SET_PDEATHSIG = 1
@@ -76,12 +85,10 @@ class Fork:
 class Forks:
     """An interpreter that has imported `modules`, and what is forked from it. Not for several threads."""
 
-    def __init__(
-        self, modules: Sequence[str] = MODULES, environment: Mapping[str, str] | None = None
-    ) -> None:
-        serve_here = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests import rank_forks"
+    def __init__(self, modules: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        serve_here = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests import forks"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"{serve_here}; exec(rank_forks.serve(sys.argv[1:]))", *modules],
+            [sys.executable, "-c", f"{serve_here}; exec(forks.serve(sys.argv[1:]))", *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | ONE_THREAD | dict(environment or {}),
@@ -139,8 +146,8 @@ class Forks:
 
 
 @contextmanager
-def forked_ranks(forks: Forks) -> Iterator[None]:
-    """Testbeds fork their ranks, where they can, instead of starting them."""
+def forked_processes(ranks: Forks, commands: Forks) -> Iterator[None]:
+    """Testbeds fork their ranks, controllers, switches and servers, where they can, instead of starting them."""
 
     class ForkedProcess(NodeProcess):
         @classmethod
@@ -148,13 +155,18 @@ def forked_ranks(forks: Forks) -> Iterator[None]:
             cls, run: Run, node: Any, name: str, command: Sequence[str], *, log_path: Path, **settings: Any
         ) -> NodeProcess:
             environment = os.environ | run.environment | dict(settings.get("environment") or {})
-            if not can_fork(command, environment):
+            forks, python = ranks, command
+            if command[0] in _COMMANDS:
+                forks, python = commands, [sys.executable, *command]
+            if not can_fork(python, environment):
                 return super().start(run, node, name, command, log_path=log_path, **settings)
-            fork = forks.start(command, environment=environment, node=node.pid, log=log_path)
-            return cls(run, name, fork, log_path)  # type: ignore[arg-type]  # it has what is used of Popen
+            log_path.touch()  # whoever starts a process may read its log at once
+            fork = forks.start(python, environment=environment, node=node.pid, log=log_path)
+            return cls(run, name, command, fork, log_path)  # type: ignore[arg-type]  # it has what is used of Popen
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inagg_testbed.network.testbed, "NodeProcess", ForkedProcess)
+        for module in (servers, switches, testbed):
+            patch.setattr(module, "NodeProcess", ForkedProcess)
         yield
 
 
