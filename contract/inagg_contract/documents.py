@@ -441,7 +441,8 @@ class JobStatus(Answer):
     known once all ranks have registered; chunk c belongs to server (c mod slots) mod len(servers). members: all
     workers, known then too. serving: the indices of the servers that admit its packets; the job runs when all do, and
     its switches have its entries. chunks: of all its servers, as of their last heartbeats or those of the ranks that
-    run them; null without servers. displaced: at all its switches; null if not read, or without shared slots.
+    run them; null without servers. displaced: at all its switches; null without shared slots. Only GET /jobs/J reads
+    counters and displaced; elsewhere they are null. priority: in shared slots.
     """
 
     id: Annotated[int, Field(ge=1, le=65535)]
@@ -463,6 +464,7 @@ class JobStatus(Answer):
     aggregation: str = "leased"
     relay: Relay | None = None
     job_class: str = DEFAULT_JOB_CLASS
+    priority: int = 0
     servers: tuple[JobServer, ...] = ()
     members: tuple[WorkerAddress, ...] = ()
     serving: tuple[NonNegative, ...] = ()
@@ -532,8 +534,8 @@ class Health(Answer):
     """The answer to GET /health.
 
     switch: connected if all switches are; else the state of one that is not, and switch_error why; none if the
-    controller has no switch. slot_versions, free_slot_versions: of the switch with the fewest free. aggregator: of the
-    first switch. jobs: number of active jobs.
+    controller has no switch. slot_versions, free_slot_versions: of the switch with the fewest free, of those that can
+    be leased. shared_slots: of each switch. aggregator: of the first switch. jobs: number of active jobs.
     """
 
     switch: Literal["connecting", "connected", "lost", "none"]
@@ -541,6 +543,7 @@ class Health(Answer):
     words: int
     slot_versions: int
     free_slot_versions: int
+    shared_slots: int = 0
     aggregator: Aggregator | None = None
     jobs: int
     switches: tuple[SwitchHealth, ...]

@@ -20,6 +20,7 @@ def test_health_tells_the_programs_properties(serving: Serving) -> None:
                 "words": 4,
                 "slot_versions": 64,
                 "free_slot_versions": 64,
+                "shared_slots": 0,
                 "aggregator": {"ip": "10.0.0.253", "mac": "02:49:41:00:00:01", "udp_port": 18753},
                 "jobs": 0,
                 "switches": [

@@ -394,7 +394,7 @@ def test_with_a_switch_a_server_job_runs_beside_one_on_the_switch(serving: Servi
             503,
             "no aggregation server has registered: start inagg-server, or use servers",
         ),
-        ({"aggregation": "leased"}, 501, "this controller has no switch: use aggregation = server"),
+        ({"aggregation": "leased"}, 501, "this controller has no switch; aggregation = server needs none"),
         ({"aggregation": "leased", "hosts": ["10.0.0.1", "10.0.0.2"]}, 501, "this controller has no switch"),
         ({"workers": 65}, 422, "workers is 65; a job on servers has 1 to 64"),
         ({"slots": 3}, 422, "slots is 3; it must be a power of two"),
@@ -445,6 +445,7 @@ def test_health_tells_of_servers_and_of_no_switch(switchless: Serving) -> None:
                 "words": 4,
                 "slot_versions": 0,
                 "free_slot_versions": 0,
+                "shared_slots": 0,
                 "aggregator": None,
                 "jobs": 1,
                 "switches": [],
@@ -601,7 +602,7 @@ def test_auto_that_finds_nothing_says_every_reason_once(switchless: Serving) -> 
             answer = await client.post("/jobs", json=asked)
             assert answer.status_code == 503
             first, second = answer.json()["detail"].split("; on ")  # the first two ways have the same reason
-            assert first == "this controller has no switch: use aggregation = server"
+            assert first == "this controller has no switch; aggregation = server needs none"
             assert second.startswith("servers: no aggregation server has registered")
 
     run(body)

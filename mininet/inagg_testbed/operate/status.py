@@ -7,10 +7,10 @@ The document (`--json`) has
 - processes: name, pid, alive;
 - controller: the answer of GET /health, or error; null without a controller. Its `servers` are the aggregation servers
   that have registered;
-- jobs: id, name, job_class, state, slots, workers, reason, aggregation, servers (name, ip, udp_port, rank), chunks (by
-  where they were summed; null without servers), displaced (evicted, expired; null without shared slots, or if the job
-  has ended) and, by rank, state, packets (contributions that the switch has admitted; null in a job on servers) and
-  their rate;
+- jobs: id, name, job_class, priority, state, slots, workers, reason, aggregation, servers (name, ip, udp_port, rank),
+  chunks (by where they were summed; null without servers), displaced (evicted, expired; null without shared slots, or
+  if the job has ended) and, by rank, state, packets (contributions that the switch has admitted; null in a job on
+  servers) and their rate;
 - ports: switch, port, node (a host, ctl0, or another switch's port), and Mbit/s from and to it, as the kernel counts
   them at the switch's interfaces, Ethernet headers included;
 - links: lower (a host, or a port such as leaf1:101), upper, its rate in bit/s (null: unshaped), and Mbit/s up and down.
@@ -39,7 +39,7 @@ from inagg_testbed.terminal import plain_table
 Document = dict[str, Any]
 _ACTIVE = ("joining", "running")
 _SHOWN = {
-    *("id", "name", "job_class", "state", "slots", "workers", "reason"),
+    *("id", "name", "job_class", "priority", "state", "slots", "workers", "reason"),
     *("aggregation", "servers", "chunks", "displaced"),
 }
 _SETTINGS = ("topology", "hosts", "servers", "switch", "link", "uplink", "results")
@@ -205,7 +205,8 @@ def _switch_health(health: Document) -> str:
     if health["switch"] == "none":
         return "without a switch: servers do the sums"
     used = health["slot_versions"] - health["free_slot_versions"]
-    return f"{health['switch']}, {used:,} of {health['slot_versions']:,} slot versions in use"
+    text = f"{health['switch']}, {used:,} of {health['slot_versions']:,} slot versions in use"
+    return f"{text}, {health['shared_slots']:,} shared slots" if health["shared_slots"] else text
 
 
 def _servers(servers: Sequence[Document]) -> Iterator[Text | Table]:
@@ -277,6 +278,7 @@ def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
         line = f"job {job['id']}{name}: {job['state']}{reason}; {job['workers']} ranks, {job['slots']} slots"
         line += f" on {_summed_by(job)}" if job["aggregation"] != "leased" else ""
         line += "" if job["job_class"] == DEFAULT_JOB_CLASS else f", class {job['job_class']}"
+        line += f", priority {job['priority']}" if job["priority"] else ""
         yield Text(f"\n{one_line(line)}")
         if summed := _summed_in(job):
             yield Text(summed)
@@ -305,7 +307,7 @@ def _summed_in(job: Document) -> str:
     if job["aggregation"] != "shared" or not chunks or not (total := sum(chunks.values())):
         return ""
     text = f"chunks: {total:,}; {chunks['switches'] / total:.0%} summed in switches"
-    text += f", {chunks['both'] / total:.0%} in part"
+    text += f", {chunks['both'] / total:.0%} in part, {chunks['servers'] / total:.0%} in servers"
     if displaced is not None:
         text += f"; {displaced['evicted']:,} sums evicted, {displaced['expired']:,} expired"
     return text

@@ -14,6 +14,7 @@ def job(**changes: object) -> dict[str, Any]:
         "id": 1,
         "name": "digits",
         "job_class": "default",
+        "priority": 0,
         "state": "running",
         "slots": 128,
         "workers": 1,
@@ -38,7 +39,13 @@ def shown(found: dict[str, Any]) -> str:
         "switch": "model",
         "link": "unshaped",
         "processes": [],
-        "controller": {"switch": "connected", "slot_versions": 512, "free_slot_versions": 256, "servers": []},
+        "controller": {
+            "switch": "connected",
+            "slot_versions": 512,
+            "free_slot_versions": 256,
+            "shared_slots": 128,
+            "servers": [],
+        },
         "jobs": [found],
         "ports": [],
     }
@@ -57,11 +64,16 @@ def shown(found: dict[str, Any]) -> str:
             {"job_class": "batch", "aggregation": "server"},
             "job 1 digits: running; 1 ranks, 128 slots on servers, class batch\n",
         ),
+        ({"job_class": "batch", "priority": 3}, "128 slots, class batch, priority 3\n"),
         ({"job_class": "\x1b[2J"}, "128 slots, class \\x1b[2J\n"),
     ],
 )
 def test_a_job_of_a_class_shows_it(changes: dict[str, object], line: str) -> None:
     assert line in shown(job(**changes))
+
+
+def test_the_controllers_line_has_the_shared_slots() -> None:
+    assert "connected, 256 of 512 slot versions in use, 128 shared slots\n" in shown(job())
 
 
 CHUNKS = {"switches": 1800, "both": 120, "servers": 80}
@@ -74,7 +86,7 @@ SHARED = {
 
 
 def test_a_job_on_shared_slots_says_where_its_chunks_were_summed() -> None:
-    summed = "chunks: 2,000; 90% summed in switches, 6% in part"
+    summed = "chunks: 2,000; 90% summed in switches, 6% in part, 4% in servers"
     text = shown(job(**SHARED))
     assert "1 ranks, 128 slots on shared slots and the ranks' servers\n" in text
     assert f"{summed}; 1,234 sums evicted, 5 expired\n" in text
