@@ -69,6 +69,17 @@ CAUSES: Mapping[str, tuple[str, str]] = {
 }
 
 
+# The same of jobs on shared slots. A part of a sum waits in a slot; if the rest comes past it, because another job has
+# the slot or because of a loss, the servers have the part sent again.
+_LOSS_OF_SLOTS = (
+    "contributions sent again, and silence before them: other jobs had the slots, or packets were lost",
+    "The switch's counters tell: `slot_collided`, `slot_evicted` and `slot_expired` are competition. Against it help a "
+    "priority, more shared slots, or aggregation = leased; else find where packets are dropped.",
+)
+# If servers sum more than this of such a job, their packets are worth saying.
+_SHARE_OF_SERVERS = 0.1
+
+
 @dataclass(frozen=True)
 class Explanation:
     """Where the time went. ``str()`` gives a report.
@@ -93,7 +104,7 @@ class Explanation:
             return f"gloo does the sums of this group: {self.figures['reason']}"
         lines = [f"{'share':>6}  cause"]
         for cause in self.causes:
-            meaning, _ = CAUSES[cause]
+            meaning, _ = _meaning(cause, self.figures)
             lines += [f"{self.shares[cause]:6.0%}  {cause}: {meaning}{_detail(cause, self.figures)}"]
             lines += [f"{'':8}{_remedy(cause, self.figures)}"]
         return "\n".join([*lines, *_summary(self.figures)])
@@ -183,12 +194,27 @@ def _received_frames(figures: Mapping[str, Any]) -> float:
     return size
 
 
+def _meaning(cause: str, figures: Mapping[str, Any]) -> tuple[str, str]:
+    return _LOSS_OF_SLOTS if cause == "loss" and figures.get("aggregation") == "shared" else CAUSES[cause]
+
+
 def _remedy(cause: str, figures: Mapping[str, Any]) -> str:
-    remedy = CAUSES[cause][1]
+    remedy = _meaning(cause, figures)[1]
     narrower = [str(bits) for bits in (16, 8) if bits < figures["lane_bits"]]
     if cause in ("link", "processors") and narrower:
-        return f"{remedy} Or lane_bits of {' or '.join(narrower)}."
+        remedy = f"{remedy} Or lane_bits of {' or '.join(narrower)}."
+    if cause in ("link", "processors", "switch") and (past := _past_switches(figures)) > _SHARE_OF_SERVERS:
+        remedy += (
+            f" Servers have summed {past:.0%}, over the same links: a priority or more shared slots help."
+        )
     return remedy
+
+
+def _past_switches(figures: Mapping[str, Any]) -> float:
+    """The share of a job's chunks that no switch has summed; 0 if it is not on shared slots."""
+    chunks = figures.get("chunks") or {}
+    total = sum(chunks.values())
+    return 1 - chunks["switches"] / total if figures.get("aggregation") == "shared" and total > 0 else 0.0
 
 
 def _detail(cause: str, figures: Mapping[str, Any]) -> str:
@@ -231,7 +257,7 @@ def _summary(figures: Mapping[str, Any]) -> list[str]:
     if figures.get("aggregation") == "shared" and (total := sum(chunks.values())) > 0:
         lines.append(
             f"of the job's chunks {chunks['switches'] / total:.0%} were summed in switches, "
-            f"{chunks['both'] / total:.0%} in part"
+            f"{chunks['both'] / total:.0%} in part, {chunks['servers'] / total:.0%} in servers"
         )
     if (inner := figures["inner_reductions"]) > 0:
         lines.append(f"gloo did {inner} more: types or operations that the switch does not sum")

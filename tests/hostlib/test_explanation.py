@@ -140,8 +140,20 @@ def test_a_peak_below_the_average_is_not_told() -> None:
 def test_the_report_of_a_job_on_shared_slots_says_how_much_switches_have_summed() -> None:
     chunks = {"switches": 90, "both": 6, "servers": 4}
     report = str(explain_figures(figures(aggregation="shared", chunks=chunks)))
-    assert report.endswith("\nof the job's chunks 90% were summed in switches, 6% in part")
+    assert report.endswith("\nof the job's chunks 90% were summed in switches, 6% in part, 4% in servers")
     nothing = dict.fromkeys(chunks, 0)
     for aggregation, counts in (("shared", nothing), ("shared", None), ("server", chunks), ("leased", None)):
         report = str(explain_figures(figures(aggregation=aggregation, chunks=counts)))
         assert "summed in switches" not in report
+
+
+def test_a_job_whose_slots_other_jobs_have_is_told_so() -> None:
+    chunks = {"switches": 36, "both": 24, "servers": 40}
+    lossy = {"window_s": 6.0, "answers_s": 4.0, "silent_s": 2.0, "retransmits": 500, "chunks": chunks}
+    full = {"window": 64, "window_limit": 128, "bytes_received": 10 * MB}
+    for aggregation, said in (("shared", True), ("server", False)):
+        report = str(explain_figures(figures(aggregation=aggregation, **lossy | full)))
+        assert ("loss: contributions sent again" in report) == said
+        assert ("`slot_collided`, `slot_evicted` and `slot_expired` are competition" in report) == said
+        assert ("Servers have summed 64%, over the same links" in report) == said
+        assert ("loss: retransmissions" in report) != said
