@@ -22,9 +22,12 @@ from inagg_testbed.cli.options import (
     errors_explained,
     opened_testbed,
 )
+from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.files import check_writable, handing_over, write_text
 from inagg_testbed.network.fabric import MAX_HOSTS
 from inagg_testbed.terminal import ProgressView, print_table
+
+_PICTURES = (".png", ".pdf", ".svg")
 
 app = typer.Typer()
 
@@ -60,7 +63,9 @@ def jobs(
     rounds: Annotated[int, typer.Option(min=1, help="Runs of each policy, in turn.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the jobs' schedules.")] = 0,
     json_path: JsonOption = None,
-    plot: Annotated[Path | None, typer.Option(help="PNG file for a picture of the figures.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="PNG, PDF or SVG file for a picture of the figures.")
+    ] = None,
     switch: SummingSwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
@@ -94,6 +99,8 @@ def jobs(
             pool=pool,
             slots=slots,
         )
+        if plot is not None and plot.suffix not in _PICTURES:
+            raise ConfigurationError(f"--plot {plot}: the name must end in {', '.join(_PICTURES)}")
         for path in (json_path, plot):
             if path is not None:
                 check_writable(path)

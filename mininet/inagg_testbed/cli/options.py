@@ -28,7 +28,12 @@ console = Console()
 complaints = Console(stderr=True)
 
 DEFAULT_WORKERS = 4
-_OPTION_NAME = re.compile("[a-z][a-z0-9_]*")
+_OPTION_NAME = re.compile("[a-z][a-z0-9-]*")
+# What the testbed itself tells the controller.
+_OF_TESTBED = dict.fromkeys(
+    ("device-config", "listen", "no-switch", "p4info", "token-file", "topology", "words"),
+    "the testbed sets it",
+) | {"pool": "use the option --pool, where the command has it"}
 WorkersOption = Annotated[
     int | None,
     typer.Option(
@@ -177,9 +182,12 @@ def controller_settings(settings: Sequence[str]) -> list[str]:
     options = []
     for setting in settings:
         name, is_set, value = setting.partition("=")
+        name = name.replace("_", "-")
         if not is_set or not _OPTION_NAME.fullmatch(name):
             raise ConfigurationError(f"--set-controller {setting!r}: want NAME=VALUE, as in mark_queue=32")
-        options += ["--" + name.replace("_", "-"), value]
+        if name in _OF_TESTBED:
+            raise ConfigurationError(f"--set-controller {setting!r}: {_OF_TESTBED[name]}")
+        options += ["--" + name, value]
     return options
 
 

@@ -217,6 +217,9 @@ def test_a_wrong_topology_is_explained_before_anything_starts(
         (("--pool", "64", "--switch", "bridge"), "it needs a switch and a controller"),
         (("--set-controller", "mark_queue=32", "--no-controller"), "--set-controller and --no-controller"),
         (("--set-controller", "mark_queue"), "want NAME=VALUE, as in mark_queue=32"),
+        (("--set-controller", "listen=1.2.3.4:5"), "the testbed sets it"),
+        (("--set-controller", "token_file=/tmp/x"), "the testbed sets it"),
+        (("--set-controller", "pool=64"), "use the option --pool"),
     ],
 )
 def test_servers_and_pools_that_cannot_be_are_explained_before_anything_starts(

@@ -166,7 +166,8 @@ def test_the_title_says_which_job_has_a_late_rank() -> None:
 
 
 def test_the_figures_can_be_drawn(tmp_path: Path) -> None:
-    runs = [leased(0), server(0)]
+    runs = [leased(0), server(0), leased(1)]
     figures = {"rows": rows(), "runs": [run.document(ELEMENTS) for run in runs]}
-    plot_jobs(figures, tmp_path / "jobs.png")
-    assert (tmp_path / "jobs.png").read_bytes().startswith(b"\x89PNG")
+    for name, begins in (("jobs.png", b"\x89PNG"), ("jobs.pdf", b"%PDF"), ("jobs.svg", b"<?xml")):
+        plot_jobs(figures, tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(begins)

@@ -77,6 +77,7 @@ def test_what_cannot_be_measured_is_refused(wrong: dict[str, Any], message: str)
         (("--link", "fast"), "want unshaped, or a rate such as 100mbit"),
         (("--json", "/proc/jobs.json"), "cannot write /proc/jobs.json"),
         (("--plot", "/proc/jobs.png"), "cannot write /proc/jobs.png"),
+        (("--plot", "jobs.foo"), "--plot jobs.foo: the name must end in .png, .pdf, .svg"),
     ],
 )
 def test_a_wrong_option_is_explained_before_anything_starts(
