@@ -70,8 +70,8 @@ def _print_version(wanted: bool) -> None:
 _TokenFile = Annotated[
     Path | None,
     typer.Option(
-        help="File with the operator's token; made with mode 600 if it does not exist. [default: "
-        "/var/lib/inagg/controller.token for root, else ~/.local/state/inagg/controller.token]"
+        help="File with the operator's token; made with mode 600 if it does not exist.",
+        show_default="/var/lib/inagg/controller.token for root, else ~/.local/state/inagg/controller.token",
     ),
 ]
 _Hosts = Annotated[
@@ -91,11 +91,14 @@ _Version = Annotated[
 def run(
     context: typer.Context,
     p4info: Annotated[
-        Path | None, typer.Option(help="P4Info of inagg.p4, in text format.", show_default="required")
+        Path | None,
+        typer.Option(help="P4Info of inagg.p4, in text format.", show_default="required with a switch"),
     ] = None,
     device_config: Annotated[
         Path | None,
-        typer.Option(help="The switches' program: P4 source, or BMv2's JSON.", show_default="required"),
+        typer.Option(
+            help="The switches' program: P4 source, or BMv2's JSON.", show_default="required with a switch"
+        ),
     ] = None,
     topology: Annotated[
         Path | None,
@@ -129,8 +132,8 @@ def run(
     words: Annotated[
         int | None,
         typer.Option(
-            help="256-byte words in a DATA packet, with --no-switch: "
-            f"{', '.join(map(str, SERVER_WORDS))}. [default: {SERVER_WORDS[0]}]"
+            help=f"256-byte words in a DATA packet, with --no-switch: {', '.join(map(str, SERVER_WORDS))}.",
+            show_default=str(SERVER_WORDS[0]),
         ),
     ] = None,
     listen: Annotated[
@@ -151,9 +154,10 @@ def run(
         int | None,
         typer.Option(
             min=0,
-            help="Slot versions of each switch that are not leased, but shared by the jobs with aggregation = shared: "
-            f"a power of two, or 0. [default: {DEFAULT_SHARED_SLOTS}, at most a quarter of the slot versions, or with "
-            "--pool as many versions as that has]",
+            help="Slots of each switch that are not leased, but shared by the jobs with aggregation = shared, each one "
+            "slot version: a power of two, or 0.",
+            show_default=f"{DEFAULT_SHARED_SLOTS}, at most a quarter of the slot versions, or with --pool as many "
+            "versions as that has, if the program has them",
         ),
     ] = None,
     shared_expiry_ms: Annotated[
@@ -269,7 +273,9 @@ def run(
             return None, Network(topology=NO_SWITCHES, words=check_words(words)), limited(slot_versions=0)
         if words is not None:
             raise ConfigurationError("--words needs --no-switch: with a switch, its program has the words")
-        program = load_program(_required(p4info, "--p4info"), _required(device_config, "--device-config"))
+        program = load_program(
+            _required(p4info, "--p4info", "or --no-switch"), _required(device_config, "--device-config")
+        )
         network = Network(
             topology=check_size(program, fabric()),
             words=program.words,

@@ -65,7 +65,7 @@ class ServerAgent:
     def _register(self) -> ServerRegistration:
         ip, udp_port = self.server.local_address
         registration = self.client.register_server(self.name, ip, udp_port, self.memory)
-        _log.info("registered as %s: %s:%d, %d bytes for jobs", self.name, ip, udp_port, self.memory)
+        _log.info("registered as %s, at %s:%d, with %d bytes for jobs", self.name, ip, udp_port, self.memory)
         return registration
 
     def _register_again(self, stopping: threading.Event) -> ServerRegistration | None:

@@ -20,12 +20,14 @@ from inagg.membership.control import ControlClient
 from inagg.membership.interface import source_address
 from inagg_contract.addresses import parse_ip
 from inagg_contract.documents import DEFAULT_SERVER_PORT
-from inagg_contract.sizes import parse_size
+from inagg_contract.sizes import parse_size, server_memory
 from inagg_contract.tokens import default_token_file
 from inagg_server.agent import ServerAgent
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
+
+_SMALLEST_JOB = 2, 1, 4  # slots, servers, words
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -48,20 +50,17 @@ def run(
         str,
         typer.Option(
             metavar="IP[:PORT]",
-            help=f"Address for the workers' packets. [default: that of the route to the controller, port "
-            f"{DEFAULT_SERVER_PORT}]",
-            show_default=False,
+            help="Address for the workers' packets.",
+            show_default=f"that of the route to the controller, port {DEFAULT_SERVER_PORT}",
         ),
     ] = "",
     memory: Annotated[str, typer.Option(help="Memory for jobs, such as 256MiB or 2GiB.")] = "256MiB",
-    name: Annotated[
-        str, typer.Option(help="Name among the servers. [default: IP:PORT]", show_default=False)
-    ] = "",
+    name: Annotated[str, typer.Option(help="Name among the servers.", show_default="IP:PORT")] = "",
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help="File with the operator's token, which the controller makes. [default: "
-            "/var/lib/inagg/controller.token for root, else ~/.local/state/inagg/controller.token]"
+            help="File with the operator's token, which the controller makes.",
+            show_default="/var/lib/inagg/controller.token for root, else ~/.local/state/inagg/controller.token",
         ),
     ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
@@ -118,8 +117,11 @@ def _memory(text: str) -> int:
         size = parse_size(text)
     except ValueError as error:
         raise ConfigurationError(f"--memory {text}: {error}") from error
-    if not 0 < size < 1 << 63:
-        raise ConfigurationError(f"--memory {text}: must be more than 0 and less than 2^63 bytes")
+    least = server_memory(*_SMALLEST_JOB)
+    if not least <= size < 1 << 63:
+        raise ConfigurationError(
+            f"--memory {text}: must be {least} bytes, which the smallest job takes, or more, and less than 2^63 bytes"
+        )
     return size
 
 
