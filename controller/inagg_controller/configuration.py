@@ -90,6 +90,10 @@ def check_pool(slot_versions: int, pool: int | None, asked: int | None) -> tuple
     if asked is None:
         bound = min(slot_versions // 4 if pool is None else most, DEFAULT_SHARED_SLOTS)
         asked = (1 << bound.bit_length()) >> 1
+    elif asked > 0 and most == 0:
+        raise ConfigurationError(
+            f"--shared-slots is {asked}; --pool {pool} leaves no slots that could be shared"
+        )
     elif asked & (asked - 1) or asked > most:
         raise ConfigurationError(
             f"--shared-slots is {asked}; it must be 0 or a power of two, at most {most} of the program's "

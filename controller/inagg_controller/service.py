@@ -22,6 +22,7 @@ from inagg_controller.errors import (
     ConfigurationError,
     ConflictError,
     InvalidRequestError,
+    NotOfferedError,
     RequestError,
     SwitchError,
     SwitchRefusedError,
@@ -173,23 +174,26 @@ class Service:
         """Create the job that a client asks for; with "auto" in the first of the three ways that has room for it.
 
         creator: the host that asks, None for the operator. Waits briefly for what is about to become free. Raises
-        InvalidRequestError, UnavailableError; with "auto" UnavailableError has the reasons of all three ways.
+        InvalidRequestError, UnavailableError; with "auto" UnavailableError has the reasons of all three ways, and is
+        NotOfferedError if none of them can change.
         """
         if new.aggregation != "auto":
             return await self._create(new.aggregation, new, creator)
         reasons: dict[str, str] = {}
+        later = False
         for way, where in _WAYS.items():
             try:
                 job = await self._create(way, new, creator)
             except RequestError as refused:
                 if way == "leased" and not isinstance(refused, UnavailableError):
                     raise
+                later = later or type(refused) is UnavailableError
                 reasons.setdefault(str(refused), f"{where}{refused}")
             else:
                 if reasons:
                     _log.info("job %d: on %s, because %s", job.id, _place(job), "; ".join(reasons.values()))
                 return job
-        raise UnavailableError("; ".join(reasons.values()))
+        raise (UnavailableError if later else NotOfferedError)("; ".join(reasons.values()))
 
     async def _create(self, way: Aggregation, new: NewJob, creator: str | None) -> Job:
         """See JobTable.create, create_shared and create_on_servers."""

@@ -46,7 +46,7 @@ def join_or_fall_back(
         reason = str(error)
         _end_trial(ranks, trial, max(_LEAST_PATIENCE_S, end - time.monotonic()), reason)
         # Log only the error's text: a handler may keep records, and the error's traceback refers to the group.
-        _log.warning("inagg: no job on the switch, gloo does the sums of this group instead: %s", reason)
+        _log.warning("inagg: there is no job, gloo does the sums of this group instead: %s", reason)
         return reason
 
 
@@ -74,7 +74,7 @@ def _end_trial(ranks: Assembly, trial: Work, patience_s: float, reason: str) -> 
     failed = [rank for rank, found in enumerate(problems) if found is not None]
     if failed:
         raise JobError(
-            f"there is no job on the switch ({reason}), and gloo did not carry {4 * _TRIAL_ELEMENTS} bytes from each "
+            f"there is no job ({reason}), and gloo did not carry {4 * _TRIAL_ELEMENTS} bytes from each "
             f"rank to each other within {_TRIAL_S:g} s. Is the MTU the same on all hosts and switches? "
             f"Gloo, at {name_ranks(failed)}: {problems[failed[0]]}",
             rank=ranks.rank,

@@ -179,7 +179,7 @@ class Options(BaseModel):
     fallback: Annotated[
         Literal["error", "inner"],
         Field(
-            description="if no job on the switch can be joined: `error` raises on all ranks; `inner` warns, and gloo "
+            description="if no job can be joined: `error` raises on all ranks; `inner` warns, and gloo "
             "does the sums on all ranks for the life of the group"
         ),
     ] = "error"

@@ -272,7 +272,7 @@ def test_without_a_switch_it_needs_no_program_and_serves_jobs_on_servers(
             refused = client.post("/jobs", json={"workers": 1, "slots": 4})
             assert (refused.status_code, refused.json()["detail"]) == (
                 501,
-                "this controller has no switch: use aggregation = server",
+                "this controller has no switch; aggregation = server needs none",
             )
             job = client.post("/jobs", json={"workers": 1, "slots": 4096, "aggregation": "server"}).json()
             assert (job["state"], job["slots"], job["words"]) == ("joining", 1024, words)

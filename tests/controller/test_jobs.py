@@ -194,7 +194,7 @@ def test_a_job_gets_no_more_than_its_share_and_its_hosts(shares: dict[str, Any],
 def test_a_job_that_has_all_slots_leaves_none() -> None:
     table = new_table(slot_versions=256, host_share=1.0, job_share=1.0)
     job = table.create(2, 128, "", 0.0, "10.0.0.1")
-    with pytest.raises(UnavailableError, match="0 of 256 slot versions are free; wait until a job ends"):
+    with pytest.raises(UnavailableError, match="0 of 128 slots are free; wait until a job ends"):
         table.create(2, 2, "", 0.0, "10.0.0.2")
     table.end(job.id, 1.0)
     carry_out(table, 1.0)

@@ -593,7 +593,7 @@ def test_a_switch_that_connects_again_installs_nothing_for_jobs_on_servers() -> 
 
 def test_a_controller_without_a_switch_refuses_jobs_on_switches() -> None:
     table = table_without_switch()
-    with pytest.raises(UnavailableError, match="has no switch: use aggregation = server"):
+    with pytest.raises(UnavailableError, match="has no switch; aggregation = server needs none"):
         table.create(2, 4, "", 0.0)
     assert table.jobs == {}
 

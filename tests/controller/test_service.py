@@ -150,10 +150,7 @@ def test_a_full_pool_is_503_and_says_so(serving: Serving) -> None:
                 granted.append(answer.json()["slots"])
             assert sum(granted) == 32
             assert answer.status_code == 503
-            assert (
-                "the slot pool of switch s1 is full: 0 of 64 slot versions are free"
-                in answer.json()["detail"]
-            )
+            assert "the slot pool of switch s1 is full: 0 of 32 slots are free" in answer.json()["detail"]
 
     run(body)
 

@@ -451,7 +451,7 @@ def test_the_shared_slots_are_a_power_of_two_and_at_most_half_of_the_pool(slots:
 
 
 def test_without_a_switch_jobs_are_refused() -> None:
-    with pytest.raises(UnavailableError, match="has no switch: use aggregation = server"):
+    with pytest.raises(UnavailableError, match="has no switch; aggregation = server needs none"):
         colocated(new_table(slot_versions=0, topology=Topology(())))
 
 

@@ -65,7 +65,7 @@ class JobClass(BaseModel):
         """Why a job gets no slots within the quota. held: slots of the switch that jobs of the class have."""
         return (
             f"the jobs of the class {self.name} have {held} slots of switch {switch}: its quota is slots={self.slots}; "
-            "wait until one ends, or ask for fewer slots a job (INAGG_SLOTS=64)"
+            "wait until one ends, or ask for fewer slots a job (INAGG_SLOTS)"
         )
 
     def memory_refusal(self, held: int, needed: int) -> str:

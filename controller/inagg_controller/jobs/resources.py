@@ -71,7 +71,9 @@ class Resources:
         Raises InvalidRequestError, UnavailableError.
         """
         if not self._limits.shared_slots:
-            raise NotOfferedError("the switch has no shared slots: start the controller with --shared-slots")
+            raise NotOfferedError(
+                "the switch has no shared slots: start the controller with --shared-slots, or with a smaller --pool"
+            )
         return self._plan(_ranks(at), 1, set(self._topology.links) - self._topology.ordinary_links)
 
     def give_back(self, leases: Mapping[str, Lease]) -> None:
@@ -154,12 +156,12 @@ class Resources:
     def _bound(self, name: str, creator: str | None, job_class: JobClass, holders: Sequence[Job]) -> _Bound:
         """The tightest bound on a job at a switch."""
         pool = self.pools[name]
-        advice = "wait until one ends, or ask for fewer slots a job (INAGG_SLOTS=64)"
+        advice = "wait until one ends, or ask for fewer slots a job (INAGG_SLOTS)"
         bounds = [
             _Bound(
                 pool.free,
-                f"the slot pool of switch {name} is full: {pool.free} of {pool.size} slot versions are free; wait "
-                "until a job ends, or ask for fewer slots a job (INAGG_SLOTS=64)",
+                f"the slot pool of switch {name} is full: {pool.free // 2} of {pool.size // 2} slots are free; wait "
+                "until a job ends, or ask for fewer slots a job (INAGG_SLOTS)",
             )
         ]
         if creator is not None:

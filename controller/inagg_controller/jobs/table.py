@@ -60,7 +60,7 @@ from inagg_controller.jobs.servers import (
 from inagg_controller.switch.entries import JobEntries
 
 SWITCH_LOST = "switch {} was lost: the sums in its slots are gone"
-NO_SWITCH = "this controller has no switch: use aggregation = server"
+NO_SWITCH = "this controller has no switch; aggregation = server needs none"
 SWITCH_TAKEN = "another controller has taken switch {} over: its tables and slots are no longer this job's"
 
 _LAST_JOB = 2**16 - 1

@@ -29,6 +29,8 @@ from inagg_contract.documents import JobStatus, RegisteredWorker
 
 _log = logging.getLogger(__name__)
 
+_FEW_SLOTS = 16  # fewer packets in flight fill no link
+
 # After a rank has failed, the others need this long to see it and to report their outcome: three looks, on a busy
 # machine.
 _OUTCOMES_PATIENCE = timedelta(seconds=15)
@@ -104,7 +106,7 @@ def all_fall_back(ranks: Assembly, options: Options) -> bool:
     wishes = ranks.exchange("fallback", options.fallback)
     if options.fallback == "inner" and "error" in wishes:
         raise ConfigurationError(
-            "there is no job on the switch, and fallback must be the same at all ranks: it is inner at rank "
+            "there is no job, and fallback must be the same at all ranks: it is inner at rank "
             f"{ranks.rank}, error at rank {wishes.index('error')}"
         )
     return "error" not in wishes
@@ -184,6 +186,14 @@ def _agree_on_job(
                 job_class=options.job_class,
             )
             job = wait_for_room(create, options.wait_s, ranks.check)
+            if job.slots < min(options.slots, _FEW_SLOTS):
+                _log.warning(
+                    "inagg: job %d has %d of the %d slots that it asked for, because no more were free; its sums will "
+                    "be slow",
+                    job.id,
+                    job.slots,
+                    options.slots,
+                )
             secret = client.secret(job.id)
         except InaggError as error:
             ranks.publish("job", {"error": describe(error)})

@@ -31,16 +31,17 @@ def wait_for_room(create: Callable[[], JobStatus], wait_s: float, check: Callabl
         try:
             return create()
         except ControllerRefusedError as error:
-            if error.status != _NO_ROOM or wait_s == 0:
+            if error.status != _NO_ROOM:
                 raise
             left = end - time.monotonic()
             if left <= 0:
+                waited = f"waited {wait_s:g} s for room, as wait_s says"
                 raise ControllerRefusedError(
                     url=error.url or "",
                     request=error.request,
                     status=error.status,
                     title=error.title,
-                    detail=f"{error.detail} (waited {wait_s:g} s for room, as wait_s says)",
+                    detail=f"{error.detail} ({waited if wait_s > 0 else 'wait_s lets a job wait for room'})",
                 ) from None
             if not waits:
                 _log.warning("inagg: waiting up to %g s for room for the job: %s", wait_s, error.detail)
