@@ -188,8 +188,7 @@ def _agree_on_job(
             job = wait_for_room(create, options.wait_s, ranks.check)
             if job.slots < min(options.slots, _FEW_SLOTS):
                 _log.warning(
-                    "inagg: job %d has %d of the %d slots that it asked for, because no more were free; its sums will "
-                    "be slow",
+                    "inagg: job %d got %d of the %d slots that it asked for; so few make its sums slow",
                     job.id,
                     job.slots,
                     options.slots,

@@ -149,6 +149,21 @@ def test_the_other_ranks_learn_why_rank_0_did_not_get_the_job() -> None:
     assert f"rank 0 could not create the job: {first}" in str(second)
 
 
+def test_a_job_with_few_slots_says_so_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for granted, said in (
+        (8, ["inagg: job 1 got 8 of the 256 slots that it asked for; so few make its sums slow"]),
+        (16, []),
+    ):
+        few = status_of(2).model_copy(update={"id": 1, "slots": granted})
+        monkeypatch.setattr("tests.hostlib.membership.test_room.status_of", lambda _, few=few: few)
+        with caplog.at_level(logging.WARNING):
+            assert agree(BusyController(), 0.0, 0.0) == [(1, "leased")] * 2
+        assert caplog.messages == said
+        caplog.clear()
+
+
 def test_ranks_that_would_wait_for_different_times_are_told() -> None:
     controller = BusyController()
     first, second, third = agree(controller, 30.0, 30.0, 60.0)
