@@ -203,18 +203,22 @@ def _remedy(cause: str, figures: Mapping[str, Any]) -> str:
     narrower = [str(bits) for bits in (16, 8) if bits < figures["lane_bits"]]
     if cause in ("link", "processors") and narrower:
         remedy = f"{remedy} Or lane_bits of {' or '.join(narrower)}."
-    if cause in ("link", "processors", "switch") and (past := _past_switches(figures)) > _SHARE_OF_SERVERS:
+    places = _summed_in(figures)
+    if cause in ("link", "processors", "switch") and places and 1 - places["switches"] > _SHARE_OF_SERVERS:
         remedy += (
-            f" Servers have summed {past:.0%}, over the same links: a priority or more shared slots help."
+            f" Servers have summed {1 - places['switches']:.0%}, over the same links: a priority or more shared slots "
+            "help."
         )
     return remedy
 
 
-def _past_switches(figures: Mapping[str, Any]) -> float:
-    """The share of a job's chunks that no switch has summed; 0 if it is not on shared slots."""
+def _summed_in(figures: Mapping[str, Any]) -> dict[str, float]:
+    """The shares of a job's chunks by where they were summed; empty if it is not on shared slots, or has none."""
     chunks = figures.get("chunks") or {}
     total = sum(chunks.values())
-    return 1 - chunks["switches"] / total if figures.get("aggregation") == "shared" and total > 0 else 0.0
+    if figures.get("aggregation") != "shared" or total == 0:
+        return {}
+    return {place: count / total for place, count in chunks.items()}
 
 
 def _detail(cause: str, figures: Mapping[str, Any]) -> str:
@@ -253,11 +257,10 @@ def _summary(figures: Mapping[str, Any]) -> list[str]:
         f"RTT {figures['srtt_s'] * 1e3:.2f} ms, at least {figures['least_rtt_s'] * 1e3:.2f} ms; "
         f"window {figures['window']} of {figures['window_limit']} packets",
     ]
-    chunks = figures.get("chunks") or {}
-    if figures.get("aggregation") == "shared" and (total := sum(chunks.values())) > 0:
+    if places := _summed_in(figures):
         lines.append(
-            f"of the job's chunks {chunks['switches'] / total:.0%} were summed in switches, "
-            f"{chunks['both'] / total:.0%} in part, {chunks['servers'] / total:.0%} in servers"
+            f"of the job's chunks {places['switches']:.0%} were summed in switches, {places['both']:.0%} in part, "
+            f"{places['servers']:.0%} in servers"
         )
     if (inner := figures["inner_reductions"]) > 0:
         lines.append(f"gloo did {inner} more: types or operations that the switch does not sum")

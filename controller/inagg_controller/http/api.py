@@ -451,7 +451,6 @@ def _health(service: Service) -> Health:
             words=service.network.words,
             slot_versions=0,
             free_slot_versions=0,
-            shared_slots=0,
             jobs=jobs,
             switches=(),
             links=(),

@@ -13,6 +13,9 @@ from inagg_contract.documents import AGGREGATIONS, DEFAULT_JOB_CLASS, Aggregatio
 from inagg_contract.sizes import parse_size
 from inagg_controller.errors import NotOfferedError, UnavailableError
 
+# What to do if others have the slots.
+FEWER_SLOTS = "or ask for fewer slots a job (INAGG_SLOTS)"
+
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
@@ -65,7 +68,7 @@ class JobClass(BaseModel):
         """Why a job gets no slots within the quota. held: slots of the switch that jobs of the class have."""
         return (
             f"the jobs of the class {self.name} have {held} slots of switch {switch}: its quota is slots={self.slots}; "
-            "wait until one ends, or ask for fewer slots a job (INAGG_SLOTS)"
+            f"wait until one ends, {FEWER_SLOTS}"
         )
 
     def memory_refusal(self, held: int, needed: int) -> str:

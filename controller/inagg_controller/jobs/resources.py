@@ -8,7 +8,7 @@ from typing import NamedTuple
 from inagg_controller.errors import InvalidRequestError, NotOfferedError, UnavailableError
 from inagg_controller.fabric.topology import Link, Topology
 from inagg_controller.fabric.tree import NoTreeError, Tree, TreeSwitch, plan_tree
-from inagg_controller.jobs.classes import JobClass
+from inagg_controller.jobs.classes import FEWER_SLOTS, JobClass
 from inagg_controller.jobs.job import Job, Limits
 from inagg_controller.jobs.leases import FEWEST_SLOTS, Lease, LeasePool
 
@@ -156,12 +156,11 @@ class Resources:
     def _bound(self, name: str, creator: str | None, job_class: JobClass, holders: Sequence[Job]) -> _Bound:
         """The tightest bound on a job at a switch."""
         pool = self.pools[name]
-        advice = "wait until one ends, or ask for fewer slots a job (INAGG_SLOTS)"
         bounds = [
             _Bound(
                 pool.free,
                 f"the slot pool of switch {name} is full: {pool.free // 2} of {pool.size // 2} slots are free; wait "
-                "until a job ends, or ask for fewer slots a job (INAGG_SLOTS)",
+                f"until a job ends, {FEWER_SLOTS}",
             )
         ]
         if creator is not None:
@@ -169,7 +168,8 @@ class Resources:
             bounds.append(
                 _Bound(
                     int(self._limits.host_share * pool.size) - 2 * held,
-                    f"the jobs of {creator} have all slots of switch {name} that one host may have; {advice}",
+                    f"the jobs of {creator} have all slots of switch {name} that one host may have; wait until "
+                    f"one ends, {FEWER_SLOTS}",
                 )
             )
         if job_class.slots is not None:
