@@ -103,6 +103,10 @@ def test_epochs_of_a_restarted_controller_are_higher_than_before(launch: Launche
             "--shared-slots is 24; it must be 0 or a power of two, at most 32 of the pr",
         ),
         ({"shared_slots": "64"}, "at most 32 of the program's 64 slot versions"),
+        (
+            {"pool": "32", "shared_slots": "8"},
+            "--shared-slots is 8; --pool 32 leaves no slots that could be shared",
+        ),
         ({"pool": "33"}, "--pool is 33; the program has 32 slots"),
         ({"pool": "1"}, "Invalid value for '--pool'"),
         ({"host_share": "0"}, "--host-share is 0; it must be above 0 and at most 1"),

@@ -315,8 +315,9 @@ def test_auto_that_finds_nothing_says_why_of_all_three(serving: Serving) -> None
                 pass
             first, second, third = answer.json()["detail"].split("; on ")
             assert (answer.status_code, "the slot pool of switch s1 is full" in first) == (503, True)
-            assert second.startswith(
-                "shared slots: the switch has no shared slots: start the controller with"
+            assert second == (
+                "shared slots: the switch has no shared slots: start the controller with --shared-slots, or with a "
+                "smaller --pool"
             )
             assert third.startswith("servers: no aggregation server has registered")
 

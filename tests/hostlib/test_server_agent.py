@@ -10,9 +10,10 @@ import httpx
 import pytest
 
 from inagg._core import Server
-from inagg.errors import ControllerRefusedError
+from inagg.errors import ConfigurationError, ControllerRefusedError
 from inagg.membership.control import ControlClient
 from inagg_server.agent import ServerAgent
+from inagg_server.cli import _memory
 
 Step = tuple[str, int, object]  # request, status and document of its answer
 
@@ -110,3 +111,12 @@ def test_a_job_that_does_not_fit_is_refused_and_the_others_are_served(server: Se
     (refused,) = beats[1]["refused"]
     assert (refused["id"], refused["epoch"]) == (2, 7)
     assert "bytes" in refused["reason"]
+
+
+@pytest.mark.parametrize("text", ["0", "1KiB", "4431", str(1 << 63)])
+def test_memory_for_no_job_or_more_than_there_can_be_is_refused(text: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"--memory {text}: must be .* bytes, which the smallest job takes"
+    ):
+        _memory(text)
+    assert _memory("4432") == 4432

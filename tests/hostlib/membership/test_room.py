@@ -80,7 +80,10 @@ def test_a_job_waits_until_there_is_room_and_says_so_once(caplog: pytest.LogCapt
 
 def test_a_job_that_may_not_wait_asks_once(caplog: pytest.LogCaptureFixture) -> None:
     controller = BusyController(refused())
-    with pytest.raises(ControllerRefusedError, match=r"pool is full \(wait_s lets a job wait for room\)$"):
+    with pytest.raises(
+        ControllerRefusedError,
+        match=r"Unavailable \(503\): the pool is full \(wait_s lets a job wait for room\)$",
+    ):
         wait_for_room(lambda: controller.create_job(2), 0.0, nobody_fails)
     assert caplog.messages == []
 
