@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from inagg.registration import register
 
 if TYPE_CHECKING:
-    from inagg.errors import InaggError
+    from inagg.base_errors import InaggError
     from inagg.groups import explain, stats
     from inagg.options import Options
     from inagg.process_group import ProcessGroup
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["InaggError", "Options", "ProcessGroup", "explain", "stats"]
 
 _HOMES = {
-    "InaggError": "inagg.errors",
+    "InaggError": "inagg.base_errors",
     "Options": "inagg.options",
     "ProcessGroup": "inagg.process_group",
     "explain": "inagg.groups",

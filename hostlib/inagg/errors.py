@@ -7,26 +7,35 @@
     │   ├── ControllerUnreachableError    does not answer (also a ConnectionError)
     │   └── ControllerRefusedError        answered with an error status
     │       └── ControllerForbiddenError      ... because a secret is missing or wrong (also a PermissionError)
-    ├── JobError                  the job has failed or ended
-    │   ├── PeerLostError         ... because of another rank
-    │   └── CollectiveTimeoutError    ... because of a collective that took too long (also a TimeoutError)
-    ├── NetworkTimeoutError       the network or the switch: no answer, or only to small packets (also a TimeoutError)
-    ├── IntegrityError            a link, the switch or a rank: a result does not fit its checksum
-    └── MismatchError             the ranks: they disagree about a collective
+    └── CollectiveError           a collective has failed (also torch's DistBackendError, which is a RuntimeError)
+        ├── JobError                  the job has failed or ended
+        │   ├── PeerLostError             ... because of another rank
+        │   └── CollectiveTimeoutError    ... because of a collective that took too long (also a TimeoutError)
+        ├── NetworkTimeoutError       the network or the switch does not answer (also a TimeoutError)
+        ├── IntegrityError            a link, the switch or a rank: a result does not fit its checksum
+        ├── MismatchError             the ranks: they disagree about a collective
+        ├── DeliveryError             this process: it could not bring the result to the program's tensor
+        └── WaitTimeoutError          nobody: a wait is over, and the sum continues (also a TimeoutError)
+
+Programs that handle the errors of gloo catch RuntimeError, those of NCCL DistBackendError or DistError. Both also catch
+each CollectiveError, and neither catches an error in the program's settings.
 
 The constructors compose the messages: what happened, to what (job, rank, chunk), what to do. The facts are attributes
 too; None means unknown. Every error keeps its attributes when it is pickled.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from torch.distributed import DistBackendError
 
-def _rebuild(kind: "type[InaggError]", message: str, facts: dict[str, Any]) -> "InaggError":
-    error = kind.__new__(kind, message)
-    Exception.__init__(error, message)
-    error.__dict__.update(facts)
-    return error
+from inagg.base_errors import (
+    ConfigurationError,
+    ControllerError,
+    ControllerForbiddenError,
+    ControllerRefusedError,
+    ControllerUnreachableError,
+    InaggError,
+)
 
 
 def _subject(job: int | None, rank: int | None, chunk: int | None) -> str:
@@ -41,58 +50,11 @@ def name_ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-class InaggError(Exception):
-    """Base of all exceptions of inagg."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), str(self), self.__dict__)
+class CollectiveError(InaggError, DistBackendError):
+    """A collective has failed."""
 
 
-class ConfigurationError(InaggError, ValueError):
-    """A setting or an argument is invalid. Nothing has been changed or sent."""
-
-
-class ControllerError(InaggError):
-    """A request to the controller failed. url: the controller's base URL."""
-
-    def __init__(self, message: str, *, url: str | None = None) -> None:
-        super().__init__(message)
-        self.url = url
-
-
-class ControllerUnreachableError(ControllerError, ConnectionError):
-    """The controller did not answer in time."""
-
-    def __init__(self, *, url: str, request: str, cause: str) -> None:
-        super().__init__(
-            f"no answer from the controller at {url} to {request}: {cause}. Is inagg-controller running "
-            "there, and can this host reach it?",
-            url=url,
-        )
-        self.request = request
-
-
-class ControllerRefusedError(ControllerError):
-    """The controller answered with an error.
-
-    status: the HTTP status: 401 and 403 secret, 404 unknown job, 409 conflict, 422 invalid value, 501 not
-    what the controller offers, 503 switch not connected or pool full.
-    title, detail: of its problem document (RFC 9457).
-    """
-
-    def __init__(self, *, url: str, request: str, status: int, title: str, detail: str) -> None:
-        super().__init__(f"the controller at {url} refused {request}: {title} ({status}): {detail}", url=url)
-        self.request = request
-        self.status = status
-        self.title = title
-        self.detail = detail
-
-
-class ControllerForbiddenError(ControllerRefusedError, PermissionError):
-    """The request's secret was missing or wrong: the job's secret, which its ranks share, or the operator's token."""
-
-
-class JobError(InaggError):
+class JobError(CollectiveError):
     """The job has failed or ended, so none of its collectives can complete."""
 
     def __init__(
@@ -160,7 +122,7 @@ class CollectiveTimeoutError(JobError, TimeoutError):
         self.timeout_s = timeout_s
 
 
-class NetworkTimeoutError(InaggError, TimeoutError):
+class NetworkTimeoutError(CollectiveError, TimeoutError):
     """The switch has not answered: for the give-up time, or while the job was joined.
 
     chunk: the oldest chunk without a result. waited_s: in seconds. packet_bytes: the job's largest IP packet.
@@ -204,7 +166,7 @@ class NetworkTimeoutError(InaggError, TimeoutError):
         self.rank = rank
 
 
-class IntegrityError(InaggError):
+class IntegrityError(CollectiveError):
     """A chunk's result failed its checks three times, such as the linear checksum of its lanes. No sum is returned.
 
     A lane overflowed, a contribution was added twice or not at all, or the payload was damaged in transit
@@ -223,7 +185,7 @@ class IntegrityError(InaggError):
         self.rank = rank
 
 
-class MismatchError(InaggError):
+class MismatchError(CollectiveError):
     """The ranks disagree about a collective.
 
     chunk: the chunk whose result showed it; None if a heartbeat did. collective: the number, within its group, of the
@@ -253,17 +215,41 @@ class MismatchError(InaggError):
         self.calls = dict(calls or {})
 
 
+class DeliveryError(CollectiveError):
+    """A sum is done, and this process could not bring it to the program's tensor, for example for lack of memory.
+
+    The other ranks have the result, and the job goes on. cause: what was raised.
+    """
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(
+            f"the sum is done, and its result cannot be delivered: {type(cause).__name__}: {cause}"
+        )
+        self.cause = cause
+
+
+class WaitTimeoutError(CollectiveError, TimeoutError):
+    """A wait with a timeout is over. The sum continues. timeout_s: in seconds."""
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"sum not done after {timeout_s:g} s; it goes on")
+        self.timeout_s = timeout_s
+
+
 __all__ = [
+    "CollectiveError",
     "CollectiveTimeoutError",
     "ConfigurationError",
     "ControllerError",
     "ControllerForbiddenError",
     "ControllerRefusedError",
     "ControllerUnreachableError",
+    "DeliveryError",
     "InaggError",
     "IntegrityError",
     "JobError",
     "MismatchError",
     "NetworkTimeoutError",
     "PeerLostError",
+    "WaitTimeoutError",
 ]

@@ -26,7 +26,7 @@ from pydantic import (
     field_validator,
 )
 
-from inagg.errors import ConfigurationError
+from inagg.base_errors import ConfigurationError
 from inagg_contract.documents import DEFAULT_JOB_CLASS, JobClassName
 
 CONFIG_FILE = "inagg.toml"

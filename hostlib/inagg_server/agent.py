@@ -7,7 +7,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from inagg._core import Server
-from inagg.errors import ControllerError, ControllerRefusedError, InaggError
+from inagg.base_errors import ControllerError, ControllerRefusedError, InaggError
 from inagg.membership.control import ControlClient
 from inagg_contract.documents import ServedJob, ServerRegistration
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import typer
 
 from inagg._core import Server
-from inagg.errors import ConfigurationError, InaggError
+from inagg.base_errors import ConfigurationError, InaggError
 from inagg.membership.control import ControlClient
 from inagg.membership.interface import source_address
 from inagg_contract.addresses import parse_ip

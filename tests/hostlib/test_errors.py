@@ -4,17 +4,23 @@
 import pickle
 
 import pytest
+import torch.distributed as dist
 
 from inagg.errors import (
+    CollectiveError,
+    CollectiveTimeoutError,
     ConfigurationError,
+    ControllerError,
     ControllerRefusedError,
     ControllerUnreachableError,
+    DeliveryError,
     InaggError,
     IntegrityError,
     JobError,
     MismatchError,
     NetworkTimeoutError,
     PeerLostError,
+    WaitTimeoutError,
 )
 
 URL = "http://10.0.0.254:9560"
@@ -25,6 +31,9 @@ ERRORS = [
     JobError("ended on request", job=1, rank=0),
     PeerLostError([2, 3], reason="no heartbeat for 3 s", job=1, rank=0, chunk=77),
     NetworkTimeoutError(77, waited_s=120.0, packet_bytes=1072, job=1, rank=0),
+    CollectiveTimeoutError(1000, timeout_s=3.0, job=1, rank=0, chunk=77),
+    DeliveryError(MemoryError("no room")),
+    WaitTimeoutError(3.0),
     IntegrityError(77, job=1, rank=0),
     MismatchError(77, job=1, rank=0, detail="they do", collective=3, calls={0: "barrier()", 1: "gather()"}),
 ]
@@ -34,8 +43,17 @@ ERRORS = [
 def test_errors_cross_a_process_boundary_whole(error: InaggError) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
-    assert (str(copy), copy.__dict__) == (str(error), error.__dict__)
+    assert (str(copy), repr(copy.__dict__)) == (str(error), repr(error.__dict__))
     assert isinstance(copy, InaggError)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_programs_for_gloo_and_nccl_catch_what_breaks_a_job_and_nothing_else(error: InaggError) -> None:
+    of_settings = isinstance(error, ConfigurationError | ControllerError)
+    for kind in (CollectiveError, RuntimeError, dist.DistError, dist.DistBackendError):
+        assert isinstance(error, kind) is not of_settings
+    timeouts = (NetworkTimeoutError, CollectiveTimeoutError, WaitTimeoutError)
+    assert isinstance(error, TimeoutError) is isinstance(error, timeouts)
 
 
 def test_a_result_that_stays_wrong_is_told_with_what_was_tried_and_what_to_do() -> None:

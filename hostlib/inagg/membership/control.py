@@ -18,12 +18,11 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import BaseModel
 
-from inagg.errors import (
+from inagg.base_errors import (
     ControllerError,
     ControllerForbiddenError,
     ControllerRefusedError,
     ControllerUnreachableError,
-    JobError,
 )
 from inagg.membership.presence import HttpsPresence, Presence, TcpPresence
 from inagg.membership.sockets import ending_in_silence
@@ -227,6 +226,8 @@ class ControlClient:
 
         Raises JobError when the job fails or ends instead, or when ranks are still missing after timeout_s.
         """
+        from inagg.errors import JobError  # here, because it imports torch, which a server does without
+
         deadline = time.monotonic() + timeout_s
         while True:
             wait_s = max(0.0, min(_LONG_POLL_S, self.timeout_s / 2, deadline - time.monotonic()))

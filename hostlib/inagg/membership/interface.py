@@ -7,7 +7,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from inagg.errors import ConfigurationError
+from inagg.base_errors import ConfigurationError
 
 # linux/sockios.h. Not /sys/class/net: that shows the network namespace of whoever mounted /sys.
 _SIOCGIFADDR = 0x8915

@@ -18,7 +18,7 @@ from typing import Protocol
 import httpx
 
 from inagg._core import Pulse
-from inagg.errors import InaggError
+from inagg.base_errors import InaggError
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from inagg.errors import ControllerRefusedError
+from inagg.base_errors import ControllerRefusedError
 from inagg_contract.documents import JobStatus
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from torch.distributed.distributed_c10d import Work
 
 from inagg.device.streams import on_device
 from inagg.dynamo import skip_dynamo
-from inagg.errors import InaggError
+from inagg.errors import InaggError, WaitTimeoutError
 from inagg.profile import profile_range
 
 # torch passes a zero timedelta for a wait without a timeout.
@@ -42,6 +42,7 @@ class Part(Protocol):
 class SwitchWork(Work):
     """A collective of one or more sums. It is finished when all its `parts` are.
 
+    A future's callbacks run in the modes of torch of the thread that made this (`ThreadState`).
     After a failure `wait` raises an InaggError. The C++ of DDP's reducer gets a RuntimeError with the same message from
     the future.
 
@@ -69,14 +70,14 @@ class SwitchWork(Work):
 
         Raises:
             InaggError: the sum failed.
-            TimeoutError: the sum is not done within `timeout`; it continues.
+            WaitTimeoutError: the sum is not done within `timeout`; it continues.
         """
         seconds = None if timeout <= _NO_TIMEOUT else timeout.total_seconds()
         end = None if seconds is None else time.monotonic() + seconds
         with profile_range("wait"):
             for part in self._parts:
                 if not part.wait(None if end is None else max(0.0, end - time.monotonic())):
-                    raise TimeoutError(f"sum not done after {seconds:g} s; it goes on")
+                    raise WaitTimeoutError(seconds or 0.0)
         error = self.exception()
         if error is not None:
             raise error

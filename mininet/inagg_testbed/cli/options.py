@@ -169,7 +169,7 @@ def launcher_settings(settings: Sequence[str]) -> dict[str, str]:
     if not settings:
         return {}
     from inagg import options  # imports torch, which takes seconds
-    from inagg.errors import ConfigurationError as WrongSetting
+    from inagg.base_errors import ConfigurationError as WrongSetting
 
     try:
         return options.launcher_environment(settings)

@@ -380,7 +380,7 @@ def _options_of_the_user() -> dict[str, Any]:
     variables = {"INAGG_CONFIG", *(f"INAGG_{name.upper()}" for name in _OWN_OPTIONS)}
     if not (os.environ.keys() & variables or Path("inagg.toml").exists()):
         return {}
-    from inagg.errors import ConfigurationError as WrongSetting
+    from inagg.base_errors import ConfigurationError as WrongSetting
     from inagg.options import Options  # imports torch, which takes seconds
 
     try:

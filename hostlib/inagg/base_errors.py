@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exceptions of inagg that need no torch; `inagg.errors` has all of them, and describes them.
+
+An aggregation server and the commands of the testbed import these only, because torch takes seconds to import.
+"""
+
+from typing import Any
+
+
+def _rebuild(kind: "type[InaggError]", message: str, facts: dict[str, Any]) -> "InaggError":
+    # Of several built-in bases, that of an OSError has the larger objects.
+    error: InaggError = (OSError if issubclass(kind, OSError) else Exception).__new__(kind, message)
+    Exception.__init__(error, message)
+    error.__dict__.update(facts)
+    return error
+
+
+class InaggError(Exception):
+    """Base of all exceptions of inagg."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self), self.__dict__)
+
+
+class ConfigurationError(InaggError, ValueError):
+    """A setting or an argument is invalid. Nothing has been changed or sent."""
+
+
+class ControllerError(InaggError):
+    """A request to the controller failed. url: the controller's base URL."""
+
+    def __init__(self, message: str, *, url: str | None = None) -> None:
+        super().__init__(message)
+        self.url = url
+
+
+class ControllerUnreachableError(ControllerError, ConnectionError):
+    """The controller did not answer in time."""
+
+    def __init__(self, *, url: str, request: str, cause: str) -> None:
+        super().__init__(
+            f"no answer from the controller at {url} to {request}: {cause}. Is inagg-controller running "
+            "there, and can this host reach it?",
+            url=url,
+        )
+        self.request = request
+
+
+class ControllerRefusedError(ControllerError):
+    """The controller answered with an error.
+
+    status: the HTTP status: 401 and 403 secret, 404 unknown job, 409 conflict, 422 invalid value, 501 not
+    what the controller offers, 503 switch not connected or pool full.
+    title, detail: of its problem document (RFC 9457).
+    """
+
+    def __init__(self, *, url: str, request: str, status: int, title: str, detail: str) -> None:
+        super().__init__(f"the controller at {url} refused {request}: {title} ({status}): {detail}", url=url)
+        self.request = request
+        self.status = status
+        self.title = title
+        self.detail = detail
+
+
+class ControllerForbiddenError(ControllerRefusedError, PermissionError):
+    """The request's secret was missing or wrong: the job's secret, which its ranks share, or the operator's token."""
+
+
+# The place where programs find them.
+for _kind in (
+    InaggError,
+    ConfigurationError,
+    ControllerError,
+    ControllerUnreachableError,
+    ControllerRefusedError,
+    ControllerForbiddenError,
+):
+    _kind.__module__ = "inagg.errors"
