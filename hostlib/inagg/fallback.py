@@ -52,7 +52,7 @@ def join_or_fall_back(
 
 def _begin_trial(group: ForwardingGroup) -> Work:
     """Start to send large packets between every two ranks with gloo."""
-    sent = torch.zeros(group.size() * _TRIAL_ELEMENTS)
+    sent = torch.zeros(group.size() * _TRIAL_ELEMENTS, dtype=torch.float32, device="cpu")
     work: Work = group.inner.alltoall_base(torch.empty_like(sent), sent, [], [])
     return work
 

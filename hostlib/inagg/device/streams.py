@@ -78,7 +78,7 @@ def record_current(device: torch.device) -> Event:
 
 def pinned_empty(size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """A host tensor for asynchronous copies to and from the device (``non_blocking=True``)."""
-    return torch.empty(size, dtype=dtype, pin_memory=device.type == "cuda")
+    return torch.empty(size, dtype=dtype, device="cpu", pin_memory=device.type == "cuda")
 
 
 class _Immediate:

@@ -2,13 +2,17 @@
 """Threads that make callbacks when sums end."""
 
 import contextlib
+import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from inagg._core import EngineError, Transport
 from inagg.sums.reduction import Callback, Reduction
+
+_log = logging.getLogger(__name__)
 
 _DEADLINES_S = 1.0  # between two looks at the deadlines of watched sums
 _FREE = 2  # threads that may wait for work; others end after their callback
@@ -79,9 +83,7 @@ class Completers:
                         # If the system has no more threads, callbacks run one after the other.
                         with contextlib.suppress(RuntimeError):
                             self._add()
-                done.reduction.wait(0.0)
-                for callback in done.callbacks:
-                    callback()
+                self._finish(done)
                 with self._lock:
                     if self._free >= _FREE:
                         break
@@ -89,6 +91,15 @@ class Completers:
         finally:
             with self._lock:
                 self._threads.discard(threading.current_thread())
+
+    def _finish(self, done: _Watched) -> None:
+        """Deliver a sum and make its callbacks. An error ends neither the thread nor the other callbacks."""
+        calls: list[Callable[[], object]] = [partial(done.reduction.wait, 0.0), *done.callbacks]
+        for call in calls:
+            try:
+                call()
+            except Exception:
+                _log.exception("inagg: job %d: a callback of a sum failed", self._job)
 
     def _next_done(self) -> _Watched | None:
         """Wait for a watched sum that is done. None once the transport has failed and no watched sum is left."""

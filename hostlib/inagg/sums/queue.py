@@ -178,14 +178,15 @@ class SumQueue:
             return True
         error = None
         try:
-            if not self._transport.wait(reduction.ticket, timeout_s):
-                return False
-        except EngineError as problem:
-            error = self._job.translate(problem)
+            try:
+                if not self._transport.wait(reduction.ticket, timeout_s):
+                    return False
+            except EngineError as problem:
+                error = self._job.translate(problem)
+            reduction.finish(error, translate=self._job.translate, forget=lambda: self._forget(reduction))
         except BaseException:  # such as Ctrl-C: the caller may never wait again
             reduction.deliver_unasked()
             raise
-        reduction.finish(error, translate=self._job.translate, forget=lambda: self._forget(reduction))
         return True
 
     def watch(self, reduction: Reduction, callback: Callback) -> None:

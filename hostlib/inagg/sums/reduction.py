@@ -10,7 +10,7 @@ import torch
 
 from inagg.counters import TalliedCall
 from inagg.device.staged import StagedSum
-from inagg.errors import ConfigurationError, InaggError
+from inagg.errors import ConfigurationError, DeliveryError, InaggError
 
 Callback = Callable[[], None]
 
@@ -83,20 +83,28 @@ class Reduction:
         with self._finishing:
             if self._finished:
                 return
-            if error is None and (problem := self._bring()) is not None:
-                error = translate(problem)
+            if error is None:
+                error = self._bring(translate)
             if error is None and self._tallied is not None:
                 self._tallied.end()
             self._error = error
             forget()
             self._finished = True
 
-    def _bring(self) -> Exception | None:
-        """Bring the result to its memory. Returns what went wrong on a device, if anything."""
+    def _bring(self, translate: Callable[[Exception], InaggError]) -> InaggError | None:
+        """Bring the result to its memory. Returns what went wrong, if anything."""
         if self._staged is not None:
-            return self._staged.wait_queued()
-        if self._deliver is not None:
-            self._deliver()
+            problem = self._staged.wait_queued()
+            return None if problem is None else translate(problem)
+        if self._deliver is None:
+            return None
+        try:
+            # Any thread may deliver. Inference mode lets it write to tensors that were made in that mode too.
+            with torch.inference_mode():
+                self._deliver()
+        except Exception as problem:
+            # Any error of torch, such as OutOfMemoryError. It concerns this rank only: the others have their results.
+            return DeliveryError(problem)
         return None
 
     def wait(self, timeout_s: float | None) -> bool:

@@ -14,6 +14,7 @@ from inagg.device.streams import on_device
 from inagg.dynamo import skip_dynamo
 from inagg.errors import InaggError, WaitTimeoutError
 from inagg.profile import profile_range
+from inagg.thread_state import ThreadState
 
 # torch passes a zero timedelta for a wait without a timeout.
 _NO_TIMEOUT = timedelta(0)
@@ -59,6 +60,7 @@ class SwitchWork(Work):
         self._tensors = list(tensors)
         self._parts = list(parts)
         self._problem = problem
+        self._state = ThreadState()
         self._lock = Lock()  # guards _future and _left
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
         self._left = len(self._parts)
@@ -121,7 +123,7 @@ class SwitchWork(Work):
                 self._left -= 1
                 last = self._left == 0
             if last:
-                with on_device(devices[0] if devices else _CPU):
+                with self._state.restored(), on_device(devices[0] if devices else _CPU):
                     trigger.set_result(None)
 
         for part in self._parts:
