@@ -8,6 +8,7 @@ import atexit
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import islice
@@ -15,7 +16,6 @@ from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 import torch
-import torch.distributed as dist
 from torch.distributed.constants import default_pg_timeout
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
@@ -29,10 +29,11 @@ from inagg.membership.assembly import Assembly
 from inagg.membership.interface import source_address
 from inagg.membership.session import Session
 from inagg.options import LaneBits, Options
+from inagg.overloads import in_one_form
 from inagg.sums.calls import describe
 from inagg.sums.collectives import SwitchCollectives, Wanted
 from inagg.sums.elements import is_contiguous_float32, is_integer, takes
-from inagg.sums.operation import Operation, or_sum
+from inagg.sums.operation import Operation
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class ProcessGroup(ForwardingGroup):
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, options: Options) -> None:
         self._options = options
         self._warned_of_sparse = False
+        self._splits: Counter[tuple[int, ...]] = Counter()  # groups made by split_group
         self.made = time.monotonic()
         # If gloo does the sums, both are None, and `_why_inner` has the reason.
         self._session: Session | None = None
@@ -125,30 +127,72 @@ class ProcessGroup(ForwardingGroup):
             )
         return cls(store, rank, size, timeout, resolved)
 
-    def allreduce(  # type: ignore[override]  # every overload of the base class in one
-        self, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any = None
-    ) -> Work:
+    def split_group(
+        self,
+        ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> "ProcessGroup | None":
+        """Make a group of some of this group's ranks, as ``torch.distributed.split_group``. All of them call it.
+
+        Args:
+            ranks: of this group, in the order of their ranks in the new group.
+            timeout: of each collective; None: this group's.
+            opts: `Options` of the new group. Other backends' options are ignored; the new group then has this group's.
+            group_name: None for a name that no other group has.
+
+        Returns:
+            The group; None on a rank that is not one of `ranks`.
+
+        Raises:
+            InaggError: as the constructor.
+        """
+        if self.rank() not in ranks:
+            return None
+        self._splits[tuple(ranks)] += 1
+        members = ",".join(map(str, ranks))
+        group = type(self)(
+            PrefixStore(f"split/{members}/{self._splits[tuple(ranks)]}", self._store),
+            list(ranks).index(self.rank()),
+            len(ranks),
+            timeout or timedelta(seconds=self.timeout_s),
+            opts if isinstance(opts, Options) else self.options,
+        )
+        group.setGroupName(group_name or f"{self.group_name}:split:{members}:{self._splits[tuple(ranks)]}")
+        group.setGroupDesc(group_desc or f"{self.group_desc}:split")
+        return group
+
+    # torch's names and arguments; `in_one_form` accepts its other forms too.
+
+    @in_one_form
+    def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> Work:
         """All-reduce in place, asynchronously: through the switch if it can do it, else through the inner group."""
-        tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
         operation = Operation.of(opts)
         commonest = len(tensors) == 1 and operation.is_sum_or_avg and is_contiguous_float32(tensors[0])
         if self._switch is not None and commonest:
             return self._switch.all_reduce_float32(tensors[0], operation, self.timeout_s)
+        return self._all_reduce("allreduce", tensors, operation, opts)
+
+    @in_one_form
+    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any) -> Work:
+        """As `allreduce`, with one sum for each tensor."""
+        return self._all_reduce("allreduce_coalesced", tensors, Operation.of(opts), opts)
+
+    def _all_reduce(
+        self, method: str, tensors: Sequence[torch.Tensor], operation: Operation, opts: Any
+    ) -> Work:
         if (switch := self._switch_for(operation, tensors)) is not None:
             wanted = [(tensor, tensor, None) for tensor in tensors]
             return switch.reduce("allreduce", opts, operation, wanted, self.timeout_s)
-        tensors, opts = scale_for_sum(operation, tensors, opts, self.size(), in_place="allreduce")
-        return super().allreduce(tensors, or_sum(opts, dist.AllreduceOptions))
+        scaled = scale_for_sum(operation, tensors, opts, self.size(), results=tensors, in_place=method)
+        work: Work = self.forward(method, scaled.tensors, scaled.opts, deliver=scaled.deliver)
+        return work
 
-    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Work:
-        """As `allreduce`, with one sum for each tensor."""
-        operation = Operation.of(opts)
-        if self._switch_for(operation, tensors) is not None:
-            return self.allreduce(tensors, opts)
-        tensors, opts = scale_for_sum(operation, tensors, opts, self.size(), in_place="allreduce_coalesced")
-        return super().allreduce_coalesced(tensors, or_sum(opts, dist.AllreduceCoalescedOptions))
-
-    def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> Work:  # type: ignore[override]
+    @in_one_form
+    def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> Work:
         """Sum to one rank. Through the switch the sum goes to all ranks; the others discard it.
 
         Each rank sends and receives the tensor once. In gloo's ring the root receives almost twice as much.
@@ -157,13 +201,22 @@ class ProcessGroup(ForwardingGroup):
         is_root = opts.rootRank == self.rank()
         switch = self._switch_for(operation, tensors)
         if switch is None or not 0 <= opts.rootRank < self.size():
-            in_place = "reduce" if is_root else None
-            return super().reduce(*scale_for_sum(operation, tensors, opts, self.size(), in_place))
+            scaled = scale_for_sum(
+                operation,
+                tensors,
+                opts,
+                self.size(),
+                results=tensors if is_root else [],
+                in_place="reduce" if is_root else None,
+            )
+            work: Work = self.forward("reduce", scaled.tensors, scaled.opts, deliver=scaled.deliver)
+            return work
         wanted = [(tensor, tensor if is_root else None, None) for tensor in tensors]
         return switch.reduce("reduce", opts, operation, wanted, self.timeout_s)
 
-    def reduce_scatter(  # type: ignore[override]
-        self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any = None
+    @in_one_form
+    def reduce_scatter(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any
     ) -> Work:
         """Give each rank its part of the sum. Through the switch, as in gloo, every rank receives the complete sum."""
         operation = Operation.of(opts)
@@ -174,10 +227,11 @@ class ProcessGroup(ForwardingGroup):
         )
         switch = self._switch_for(operation, [*outputs, *parts]) if sizes_fit else None
         if switch is None:
-            scaled, opts = scale_for_sum(operation, parts, opts, self.size())
-            rest = iter(scaled)
+            scaled = scale_for_sum(operation, parts, opts, self.size(), results=outputs)
+            rest = iter(scaled.tensors)
             lists = [list(islice(rest, len(several))) for several in inputs]
-            return super().reduce_scatter(outputs, lists, or_sum(opts, dist.ReduceScatterOptions))
+            work: Work = self.forward("reduce_scatter", outputs, lists, scaled.opts, deliver=scaled.deliver)
+            return work
         switch.queue.settle(parts)
         wanted: list[Wanted] = []
         for output, several in zip(outputs, inputs, strict=True):
@@ -186,21 +240,29 @@ class ProcessGroup(ForwardingGroup):
             wanted.append((joined, output, slice(start, start + output.numel())))
         return switch.reduce("reduce_scatter", opts, operation, wanted, self.timeout_s)
 
-    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
+    @in_one_form
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
         """As `reduce_scatter`, with the parts of all ranks in one tensor, in the order of ranks."""
         return self.reduce_scatter_single_coalesced([output], [tensor], opts)
 
+    @in_one_form
     def reduce_scatter_single_coalesced(
-        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any
     ) -> Work:
         """Several `reduce_scatter_single` at once."""
         operation = Operation.of(opts)
         sizes_fit = all(i.numel() == o.numel() * self.size() for o, i in zip(outputs, inputs, strict=True))
         switch = self._switch_for(operation, [*outputs, *inputs]) if sizes_fit else None
         if switch is None:
-            inputs, opts = scale_for_sum(operation, inputs, opts, self.size())
-            settings = or_sum(opts, dist.ReduceScatterOptions)
-            return super().reduce_scatter_single_coalesced(outputs, inputs, settings)
+            scaled = scale_for_sum(operation, inputs, opts, self.size(), results=outputs)
+            work: Work = self.forward(
+                "reduce_scatter_single_coalesced",
+                outputs,
+                scaled.tensors,
+                scaled.opts,
+                deliver=scaled.deliver,
+            )
+            return work
         wanted: list[Wanted] = []
         for tensor, output in zip(inputs, outputs, strict=True):
             start = self.rank() * output.numel()
@@ -215,13 +277,12 @@ class ProcessGroup(ForwardingGroup):
 
         All ranks decide alike, because the decision depends only on operation, type, layout and size.
         """
-        scaled = operation.average or operation.factor is not None
         through_switch = (
             self._switch is not None
             and operation.is_sum
             and all(map(takes, tensors))
             and len({tensor.dtype for tensor in tensors}) == 1
-            and not (scaled and any(is_integer(tensor.dtype) for tensor in tensors))
+            and not (operation.factor is not None and any(is_integer(tensor.dtype) for tensor in tensors))
         )
         for tensor in tensors:
             if tensor.layout != torch.strided and not self._warned_of_sparse:
@@ -308,6 +369,13 @@ class ProcessGroup(ForwardingGroup):
 
     def _diagnose(self) -> InaggError | None:
         return None if self._session is None else self._session.diagnose()
+
+    def _get_sequence_number_for_group(self) -> int:
+        """How many collectives this rank has begun. Ranks that have called the same have the same number."""
+        if self._session is None:
+            number: int = super()._get_sequence_number_for_group()
+            return number
+        return self._session.journal.last()[0]
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name for it
         return "inagg"

@@ -28,6 +28,7 @@ from inagg.inner import cuda as _cuda
 from inagg.inner.connections import GlooConnections
 from inagg.inner.work import AnySourceWork, InnerWork, Waits, raising_cause
 from inagg.membership.assembly import CLOSING_S, Assembly
+from inagg.overloads import in_one_form
 from inagg.sums.calls import is_collective, is_reduction, measure
 from inagg.sums.reduction import memory_of
 
@@ -71,27 +72,17 @@ def refuse_gaps(name: str, arguments: Sequence[Any]) -> None:
             )
 
 
-def _forward(name: str) -> Callable[..., Work]:
-    def method(self: "ForwardingGroup", *arguments: Any, **settings: Any) -> Any:
-        self._refuse_broken()
-        inner = self.inner
-        refuse_gaps(name, arguments)
-        if is_collective(name):
-            self._begin(name, (*arguments, *settings.values()))
-        self.inner_reductions += is_reduction(name)
-        call = self.tally.begin(*measure(name, (*arguments, *settings.values())))
-        with raising_cause(self._diagnose):
-            work = getattr(inner, name)(*arguments, **settings)
-        if name == "recv_anysource":
-            return AnySourceWork(work, self._diagnose, call, self._waits, timedelta(seconds=self.timeout_s))
-        if isinstance(work, Work):
-            if name in _WITHOUT_THREAD:
-                return InnerWork(work, self._diagnose, call, timeout=timedelta(seconds=self.timeout_s))
-            self._prune()
-            self._under_way.add(work)
-            return InnerWork(work, self._diagnose, call, self._under_way.discard)
-        call.end()
-        return work
+def _forwarded(name: str) -> Callable[..., Any]:
+    def method(self: "ForwardingGroup", *arguments: Any) -> Any:
+        return self.forward(name, *arguments)
+
+    method.__name__ = name
+    return in_one_form(method)
+
+
+def _delegated(name: str) -> Callable[..., Any]:
+    def method(self: "ForwardingGroup", *arguments: Any, **keywords: Any) -> Any:
+        return getattr(self.inner, name)(*arguments, **keywords)
 
     method.__name__ = name
     return method
@@ -205,15 +196,14 @@ class ForwardingGroup(dist.ProcessGroup):
             lambda: _devices(address), lambda devices: _gloo(ranks, devices), ranks
         )
         chosen = _cuda.agree(ranks, cuda)
-        nccl = None
         if chosen == "nccl":
-            nccl = _cuda.nccl_group(PrefixStore("nccl", store), ranks.rank, ranks.size, ranks.timeout)
+            self._nccl = _cuda.nccl_group(PrefixStore("nccl", store), ranks.rank, ranks.size, ranks.timeout)
         self._backends = {"cpu": self._connections.group}
         if torch.cuda.is_available():
-            self._backends["cuda"] = nccl or self._connections.group
+            self._backends["cuda"] = self._nccl or self._connections.group
         self._inner = dist.ProcessGroup(ranks.rank, ranks.size)  # type: ignore[call-arg]
         for device, backend in self._backends.items():
-            kind = getattr(dist.ProcessGroup.BackendType, "NCCL" if backend is nccl else "GLOO")
+            kind = getattr(dist.ProcessGroup.BackendType, "NCCL" if backend is self._nccl else "GLOO")
             self._inner._register_backend(torch.device(device), kind, backend)
         self._inner._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         _living.add(self)
@@ -237,6 +227,19 @@ class ForwardingGroup(dist.ProcessGroup):
 
     def _get_backend(self, device: torch.device) -> Any:
         return self._backends[device.type]
+
+    @property
+    def use_pg_for_symm_mem_rendezvous(self) -> bool:
+        return bool(self.inner.use_pg_for_symm_mem_rendezvous)
+
+    # With a bound device torch takes it that the communicator of its backend can be split, which only NCCL's can.
+    @property
+    def bound_device_id(self) -> torch.device | None:
+        return self._bound_device if self._nccl is not None else None
+
+    @bound_device_id.setter
+    def bound_device_id(self, device: torch.device | None) -> None:
+        self._bound_device = device
 
     # torch's class would ask its own backend for these.
     _name = _description = ""
@@ -268,7 +271,7 @@ class ForwardingGroup(dist.ProcessGroup):
             self._inner.shutdown()
             self._under_way.clear()
             self._backends.clear()
-            self._inner = None
+            self._inner = self._nccl = None
             self._connections.group = None
 
     def _drain(self) -> None:
@@ -293,8 +296,8 @@ class ForwardingGroup(dist.ProcessGroup):
         """Make collectives under way and later ones fail, here and at other ranks."""
         self._connections.break_off()
         self._waits.break_off()
-        if (nccl := self._backends.get("cuda", self._connections.group)) is not self._connections.group:
-            nccl.abort()
+        if self._nccl is not None:
+            self._nccl.abort()
 
     @property
     def timeout_s(self) -> float:
@@ -303,9 +306,40 @@ class ForwardingGroup(dist.ProcessGroup):
             self._timeout_s = self._connections.group.options._timeout.total_seconds()
         return self._timeout_s
 
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set the timeout of collectives that are called without one."""
+        for backend in {id(one): one for one in self._backends.values()}.values():
+            backend._set_default_timeout(timeout)
+
     def get_group_store(self) -> Store:
         """Keys that the group's ranks share. torch's constructor with a store is not available to Python classes."""
         return self._store
+
+    def forward(self, name: str, *arguments: Any, deliver: Callable[[], None] | None = None) -> Any:
+        """Call a method of the inner group.
+
+        arguments: in the form that `inagg.overloads.arrange` makes. deliver: called once when the collective is done,
+            before anybody sees it done.
+        """
+        self._refuse_broken()
+        inner = self.inner
+        refuse_gaps(name, arguments)
+        if is_collective(name):
+            self._begin(name, arguments)
+        self.inner_reductions += is_reduction(name)
+        call = self.tally.begin(*measure(name, arguments))
+        with raising_cause(self._diagnose):
+            work = getattr(inner, name)(*arguments)
+        if name == "recv_anysource":
+            return AnySourceWork(work, self._diagnose, call, self._waits, timedelta(seconds=self.timeout_s))
+        if isinstance(work, Work):
+            if name in _WITHOUT_THREAD:
+                return InnerWork(work, self._diagnose, call, timeout=timedelta(seconds=self.timeout_s))
+            self._prune()
+            self._under_way.add(work)
+            return InnerWork(work, self._diagnose, call, self._under_way.discard, deliver=deliver)
+        call.end()
+        return work
 
     def _begin(self, method: str, arguments: Sequence[Any]) -> None:
         """Called before gloo begins a collective."""
@@ -328,34 +362,46 @@ class ForwardingGroup(dist.ProcessGroup):
 
     # Before there is an inner group.
     _inner: Any = None
+    _nccl: Any = None
+    _bound_device: torch.device | None = None
     _timeout_s = 0.0
 
     # torch has old and new names of some methods, calls either, and looks for both in a subclass.
-    all_gather_single = _forward("all_gather_single")
-    all_gather_single_coalesced = _forward("all_gather_single_coalesced")
-    all_to_all_single = _forward("all_to_all_single")
-    allgather = _forward("allgather")
-    _allgather_base = _forward("_allgather_base")
-    allgather_coalesced = _forward("allgather_coalesced")
-    allgather_into_tensor_coalesced = _forward("allgather_into_tensor_coalesced")
-    allreduce = _forward("allreduce")
-    allreduce_coalesced = _forward("allreduce_coalesced")
-    alltoall = _forward("alltoall")
-    alltoall_base = _forward("alltoall_base")
-    barrier = _forward("barrier")
-    broadcast = _forward("broadcast")
-    gather = _forward("gather")
-    monitored_barrier = _forward("monitored_barrier")
-    recv = _forward("recv")
-    recv_anysource = _forward("recv_anysource")
-    reduce = _forward("reduce")
-    reduce_scatter = _forward("reduce_scatter")
-    _reduce_scatter_base = _forward("_reduce_scatter_base")
-    reduce_scatter_single = _forward("reduce_scatter_single")
-    reduce_scatter_single_coalesced = _forward("reduce_scatter_single_coalesced")
-    reduce_scatter_tensor_coalesced = _forward("reduce_scatter_tensor_coalesced")
-    scatter = _forward("scatter")
-    send = _forward("send")
+    all_gather_single = _forwarded("all_gather_single")
+    all_gather_single_coalesced = _forwarded("all_gather_single_coalesced")
+    all_to_all_single = _forwarded("all_to_all_single")
+    allgather = _forwarded("allgather")
+    _allgather_base = _forwarded("_allgather_base")
+    allgather_coalesced = _forwarded("allgather_coalesced")
+    allgather_into_tensor_coalesced = _forwarded("allgather_into_tensor_coalesced")
+    allreduce = _forwarded("allreduce")
+    allreduce_coalesced = _forwarded("allreduce_coalesced")
+    alltoall = _forwarded("alltoall")
+    alltoall_base = _forwarded("alltoall_base")
+    barrier = _forwarded("barrier")
+    broadcast = _forwarded("broadcast")
+    gather = _forwarded("gather")
+    monitored_barrier = _forwarded("monitored_barrier")
+    recv = _forwarded("recv")
+    recv_anysource = _forwarded("recv_anysource")
+    reduce = _forwarded("reduce")
+    reduce_scatter = _forwarded("reduce_scatter")
+    _reduce_scatter_base = _forwarded("_reduce_scatter_base")
+    reduce_scatter_single = _forwarded("reduce_scatter_single")
+    reduce_scatter_single_coalesced = _forwarded("reduce_scatter_single_coalesced")
+    reduce_scatter_tensor_coalesced = _forwarded("reduce_scatter_tensor_coalesced")
+    scatter = _forwarded("scatter")
+    send = _forwarded("send")
+
+    # What torch's class would ask a backend of its own for.
+    _enable_collectives_timing = _delegated("_enable_collectives_timing")
+    _end_coalescing = _delegated("_end_coalescing")
+    _get_sequence_number_for_group = _delegated("_get_sequence_number_for_group")
+    _has_hooks = _delegated("_has_hooks")
+    _register_on_completion_hook = _delegated("_register_on_completion_hook")
+    _set_sequence_number_for_group = _delegated("_set_sequence_number_for_group")
+    _start_coalescing = _delegated("_start_coalescing")
+    _wait_for_pending_works = _delegated("_wait_for_pending_works")
 
 
 # The groups that have been made and not been freed.

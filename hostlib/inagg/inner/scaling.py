@@ -1,27 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a SUM of an AVG or a PREMUL_SUM, because the inner group does SUM only."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from inagg.errors import ConfigurationError
 from inagg.inner.group import refuse_gaps
+from inagg.sums.elements import divide_, is_integer
 from inagg.sums.operation import Operation, as_sum
 
 
+class Scaled(NamedTuple):
+    """What the inner group is called with: contributions and options. deliver: see `ForwardingGroup.forward`."""
+
+    tensors: Sequence[torch.Tensor]
+    opts: Any
+    deliver: Callable[[], None] | None = None
+
+
 def scale_for_sum(
-    operation: Operation, tensors: Sequence[torch.Tensor], opts: Any, ranks: int, in_place: str | None = None
-) -> tuple[Sequence[torch.Tensor], Any]:
-    """Scale the contributions, if they are floats and the operation scales them.
+    operation: Operation,
+    tensors: Sequence[torch.Tensor],
+    opts: Any,
+    ranks: int,
+    *,
+    results: Sequence[torch.Tensor],
+    in_place: str | None = None,
+) -> Scaled:
+    """Scale floats before the sum. Divide integers after it, because no factor of theirs is an integer.
 
     Args:
         ranks: number of ranks in the group.
+        results: the tensors in which this rank gets the result.
         in_place: the name of the called method, if the contributions themselves hold the result: they are then changed.
-
-    Returns:
-        Contributions and options for the inner group.
 
     Raises:
         ConfigurationError: no backend sums this type; or the method works in place, and the tensors have gaps.
@@ -32,10 +45,18 @@ def scale_for_sum(
                 f"nothing sums {tensor.dtype} on the CPU: convert to torch.bfloat16 first"
             )
     scale = operation.scale_for(ranks)
+    if operation.average and all(is_integer(tensor.dtype) for tensor in tensors):
+
+        def deliver() -> None:
+            for result in results:
+                divide_(result.detach(), ranks)
+
+        return Scaled(tensors, as_sum(opts), deliver)
     if scale is None or not all(map(torch.is_floating_point, tensors)):
-        return tensors, opts
+        return Scaled(tensors, opts)
     if in_place:
         refuse_gaps(in_place, [tensors])  # before they are changed
-    values = [tensor.detach() for tensor in tensors]  # parameters may be summed in place
-    scaled = [value.mul_(scale) if in_place else value * scale for value in values]
-    return scaled, as_sum(opts)
+    # Inference mode, because the tensors may be parameters, or may have been made in it.
+    with torch.inference_mode():
+        scaled = [tensor.mul_(scale) if in_place else tensor * scale for tensor in tensors]
+    return Scaled(scaled, as_sum(opts))

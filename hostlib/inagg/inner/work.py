@@ -13,7 +13,7 @@ from torch.distributed.distributed_c10d import Work
 
 from inagg.counters import TalliedCall
 from inagg.dynamo import skip_dynamo
-from inagg.errors import InaggError
+from inagg.errors import DeliveryError, InaggError
 
 _NO_TIMEOUT = timedelta(0)
 
@@ -54,6 +54,7 @@ class InnerWork(Work):
         call: ended when somebody notices the end of the work.
         ended: called when `wait` has returned from gloo.
         timeout: of a `wait` without one. By default gloo's.
+        deliver: completes the result after gloo. The work, and its future, are done after that.
     """
 
     def __init__(
@@ -63,17 +64,39 @@ class InnerWork(Work):
         call: TalliedCall,
         ended: Callable[[Work], None] = lambda _: None,
         timeout: timedelta = _NO_TIMEOUT,
+        deliver: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
+        self._problem: DeliveryError | None = None
+        self._future = None if deliver is None else work.get_future().then(self._delivery(deliver))
         self._call = call
         self._ended = ended
         self._work = work
         self._diagnose = diagnose
         self._timeout = timeout
 
+    def _delivery(self, deliver: Callable[[], None]) -> Callable[[torch.futures.Future[Any]], Any]:
+        def finish(done: torch.futures.Future[Any]) -> Any:
+            results = done.value()  # raises if gloo has failed
+            try:
+                # Inference mode, because the tensors may have been made in it.
+                with torch.inference_mode():
+                    deliver()
+            except Exception as error:
+                self._problem = DeliveryError(error)
+                raise self._problem from error
+            return results
+
+        return finish
+
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         with raising_cause(self._diagnose, self._work.is_completed):
             done = self._wait(self._timeout if timeout == _NO_TIMEOUT else timeout)
+            if self._future is not None:
+                with contextlib.suppress(RuntimeError):  # which is `_problem`, without its type
+                    self._future.wait()
+        if self._problem is not None:
+            raise self._problem
         self._call.end()
         self._ended(self._work)
         return done
@@ -85,22 +108,22 @@ class InnerWork(Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        done = self._work.is_completed()
+        done = self._work.is_completed() and (self._future is None or self._future.done())
         if done:
             self._call.end()
         return done
 
     def is_success(self) -> bool:
-        return self._work.is_success()
+        return self._work.is_success() and self._problem is None
 
     def exception(self) -> Any:
-        return self._work.exception()
+        return self._problem or self._work.exception()
 
     def result(self) -> list[torch.Tensor]:
         return self._work.result()
 
     def get_future(self) -> torch.futures.Future[Any]:
-        return self._work.get_future()
+        return self._work.get_future() if self._future is None else self._future
 
     def source_rank(self) -> int:
         return self._work.source_rank()

@@ -11,7 +11,7 @@ from inagg.errors import ConfigurationError, InaggError
 from inagg.options import LaneBits, Options
 from inagg.profile import profile_range
 from inagg.sums.calls import describe, measure, sum_text
-from inagg.sums.elements import decode, encode, is_contiguous_float32, is_integer
+from inagg.sums.elements import decode, divide_, encode, is_contiguous_float32, is_integer
 from inagg.sums.operation import Operation
 from inagg.sums.queue import SumQueue
 from inagg.sums.reduction import Reduction
@@ -152,17 +152,19 @@ class SwitchCollectives:
         elif not in_place and encoded.data_ptr() == tensor.data_ptr():
             encoded = encoded.clone()  # a tensor that does not receive the result must not change
         result = None if output is None else output.detach()
+        divides = operation.average and is_integer(tensor.dtype)
 
         def deliver() -> None:
             if result is not None:
                 sums = encoded if part is None else encoded[:, part]
-                result.copy_(decode(sums, result.dtype, ranks).view(result.shape))
+                decoded = decode(sums, result.dtype, ranks)
+                result.copy_((divide_(decoded, ranks) if divides else decoded).view(result.shape))
 
         reduction = self.queue.submit(
             encoded.view(-1),
             options=self._options_for(tensor),
             call=call,
-            average=operation.average,
+            average=operation.average and not divides,
             touches=result,
             deliver=None if result is not None and encoded.data_ptr() == result.data_ptr() else deliver,
             timeout_s=operation.timeout_s or timeout_s,

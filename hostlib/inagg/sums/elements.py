@@ -37,7 +37,7 @@ def summable(dtype: torch.dtype) -> bool:
 
 
 def is_integer(dtype: torch.dtype) -> bool:
-    """Whether `dtype` is an integer type. Integers need 32-bit lanes and rounding to nearest, and have no AVG."""
+    """Whether `dtype` is an integer type. Integers need 32-bit lanes and rounding to nearest."""
     return dtype in _INTEGERS
 
 
@@ -89,6 +89,11 @@ def decode(sums: torch.Tensor, dtype: torch.dtype, ranks: int) -> torch.Tensor:
     for k, row in enumerate(sums):
         total += row.to(torch.int64) * (1 << (_digit_bits(ranks) * k))
     return total.to(dtype)
+
+
+def divide_(total: torch.Tensor, ranks: int) -> torch.Tensor:
+    """The mean of integers: their sum modulo 2^bits, divided in place and rounded towards zero, as NCCL has it."""
+    return total.div_(ranks, rounding_mode="trunc")
 
 
 def _digit_bits(ranks: int) -> int:

@@ -57,14 +57,3 @@ def as_sum(opts: Any) -> Any:
             setattr(copy, name, getattr(opts, name))
     copy.reduceOp = _ReduceOp.SUM
     return copy
-
-
-def or_sum(opts: Any, kind: Any) -> Any:
-    """`opts` as an object of class `kind`, which the inner group's bindings need; SUM if `opts` has no operation."""
-    if isinstance(opts, kind):
-        return opts
-    settings = kind()
-    if opts is not None:
-        settings.reduceOp = getattr(opts, "reduceOp", opts)
-        settings.timeout = getattr(opts, "timeout", settings.timeout)
-    return settings
