@@ -11,9 +11,11 @@ Public names: `Options`, `ProcessGroup`, `explain`, `stats`, the errors of `inag
 the sums of CUDA tensors.
 """
 
+import contextlib
 import importlib
 import os
 import sys
+from contextlib import AbstractContextManager
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,7 @@ _HOMES = {
     "explain": "inagg.groups",
     "stats": "inagg.groups",
 }
+_NEED_TORCH = ("ProcessGroup", "explain", "stats")
 
 
 def __getattr__(name: str) -> Any:
@@ -43,9 +46,19 @@ def __getattr__(name: str) -> Any:
         return metadata.version("inagg")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    with _needs(name):
+        value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def _needs(name: str) -> AbstractContextManager[None]:
+    """The block that imports a name: one of those that need torch refuses a torch that is too old."""
+    if name not in _NEED_TORCH:
+        return contextlib.nullcontext()
+    from inagg.torch_versions import supported
+
+    return supported()
 
 
 def __dir__() -> list[str]:

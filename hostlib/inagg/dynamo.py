@@ -10,8 +10,11 @@ from typing import TypeVar
 
 from torch._C._dynamo import eval_frame
 
+from inagg.torch_versions import refuse_too_old
+
 _Class = TypeVar("_Class", bound=type)
 
+refuse_too_old()  # a torch that is too old lacks the names below
 _RUN_AS_WRITTEN = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
 
 

@@ -13,6 +13,7 @@ from inagg.explanation import Explanation, explain_figures
 from inagg.membership.store import agree_on_members
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
+from inagg.torch_versions import keep_flight_recorder_from
 
 
 def create(backend_options: Any, pg_options: object) -> ProcessGroup:
@@ -68,3 +69,6 @@ def explain(
         ConfigurationError: the group is not an inagg group.
     """
     return explain_figures(stats(group) if figures is None else figures)
+
+
+keep_flight_recorder_from(ProcessGroup)

@@ -18,9 +18,12 @@ _NAME = "inagg"
 
 def _create(backend_options: Any, pg_options: object) -> Any:
     """Called by torch for each new group."""
-    from inagg.groups import create
+    from inagg.torch_versions import supported
 
-    return create(backend_options, pg_options)
+    with supported():
+        from inagg.groups import create
+
+        return create(backend_options, pg_options)
 
 
 def register() -> None:

@@ -31,6 +31,7 @@ from inagg.membership.assembly import CLOSING_S, Assembly
 from inagg.overloads import in_one_form
 from inagg.sums.calls import is_collective, is_reduction, measure
 from inagg.sums.reduction import memory_of
+from inagg.torch_versions import method_name
 
 # Methods for which gloo ignores the strides of tensors and works on the memory from the first element on, with the
 # number of leading arguments for which it does. Other methods copy tensors with gaps, or refuse them.
@@ -329,7 +330,7 @@ class ForwardingGroup(dist.ProcessGroup):
         self.inner_reductions += is_reduction(name)
         call = self.tally.begin(*measure(name, arguments))
         with raising_cause(self._diagnose):
-            work = getattr(inner, name)(*arguments)
+            work = getattr(inner, method_name(name))(*arguments)
         if name == "recv_anysource":
             return AnySourceWork(work, self._diagnose, call, self._waits, timedelta(seconds=self.timeout_s))
         if isinstance(work, Work):
@@ -366,7 +367,7 @@ class ForwardingGroup(dist.ProcessGroup):
     _bound_device: torch.device | None = None
     _timeout_s = 0.0
 
-    # torch has old and new names of some methods, calls either, and looks for both in a subclass.
+    # Some methods have two names. torch calls either, and looks for both in a subclass.
     all_gather_single = _forwarded("all_gather_single")
     all_gather_single_coalesced = _forwarded("all_gather_single_coalesced")
     all_to_all_single = _forwarded("all_to_all_single")
