@@ -3,6 +3,7 @@
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ def fake_machine(path: Path, **programs: str) -> dict[str, str]:
     """
     tools = path / "bin"
     tools.mkdir()
-    for name in ("bash", "sh", "env", "dirname", "cat", "sha256sum", "cut", "find", "sort", "make"):
+    for name in ("bash", "sh", "env", "dirname", "cat", "sha256sum", "cut", "find", "sort", "tail", "make"):
         real = next(Path(p) / name for p in ("/usr/bin", "/bin") if (Path(p) / name).exists())
         (tools / name).symlink_to(real)
     for name, body in programs.items():
@@ -27,9 +28,11 @@ def fake_machine(path: Path, **programs: str) -> dict[str, str]:
     return {"PATH": str(tools)}
 
 
-def run_setup(path: Path, **programs: str) -> subprocess.CompletedProcess[str]:
-    """Run a copy of the script on such a machine."""
-    environment = fake_machine(path, **programs)
+def run_setup(
+    path: Path, variables: Mapping[str, str] | None = None, **programs: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a copy of the script on such a machine, with more variables in the environment."""
+    environment = fake_machine(path, **programs) | dict(variables or {})
     (path / "scripts").mkdir()
     script = path / "scripts" / "setup"
     script.write_bytes(SETUP.read_bytes())
@@ -80,6 +83,70 @@ def test_says_which_tool_is_missing_where_there_is_no_apt(tmp_path: Path) -> Non
     run = run_setup(tmp_path, uname="echo Linux", id="echo 0")
     assert run.returncode == 1
     assert "g++ is missing and this is not a Debian system" in run.stderr
+
+
+# A machine with all packages, but for what `python` says.
+INSTALLED = {
+    "uname": "echo Linux",
+    "id": "echo 0",
+    "dpkg-query": "echo installed",
+    "g++": "exit 0",
+}
+
+
+def python(path: Path, body: str) -> dict[str, str]:
+    """The variable that has setup use an interpreter with this shell body."""
+    interpreter = path / "python3"
+    interpreter.write_text(f"#!/bin/bash\n{body}\n")
+    interpreter.chmod(0o755)
+    return {"INAGG_PYTHON": str(interpreter)}
+
+
+def test_says_which_python_is_too_old(tmp_path: Path) -> None:
+    old = python(tmp_path, 'case "$1" in --version) echo Python 3.9.2 ;; *) exit 1 ;; esac')
+    run = run_setup(tmp_path, old, **INSTALLED, **{"apt-get": "exit 99"})
+    assert run.returncode == 1
+    assert f"inagg needs Python 3.11 or later, and {tmp_path}/python3 is Python 3.9.2" in run.stderr
+
+
+IMPORT = 'case "$*" in *mininet.node*) {} ;; *) exit 0 ;; esac'
+NO_DISTUTILS = "echo Traceback; echo \"ModuleNotFoundError: No module named 'distutils'\"; exit 1"
+
+
+def test_installs_setuptools_where_mininet_lacks_distutils(tmp_path: Path) -> None:
+    without = python(tmp_path, IMPORT.format(NO_DISTUTILS))
+    apt_get = 'echo "apt-get $*" >&2'
+    run = run_setup(tmp_path, without, **INSTALLED, **{"apt-get": apt_get})
+    assert run.returncode == 1
+    assert "--no-install-recommends python3-setuptools" in run.stderr
+    assert (
+        f"{tmp_path}/python3 cannot import Mininet: ModuleNotFoundError: No module named 'distutils'"
+        in run.stderr
+    )
+    assert "needs python3-setuptools" in run.stderr
+
+
+def test_does_not_install_setuptools_for_another_problem_of_mininet(tmp_path: Path) -> None:
+    broken = python(
+        tmp_path, IMPORT.format("echo ModuleNotFoundError: No module named \"'mininet'\"; exit 1")
+    )
+    run = run_setup(tmp_path, broken, **INSTALLED, **{"apt-get": "exit 99"})
+    assert run.returncode == 1
+    assert "cannot import Mininet: ModuleNotFoundError: No module named 'mininet'" in run.stderr
+    assert "installing" not in run.stderr
+
+
+def test_makes_the_environment_again_after_an_upgrade_of_python(tmp_path: Path) -> None:
+    """The environment has packages for another Python than its interpreter now is."""
+    newer = python(tmp_path, 'case "$*" in *venv*) echo "python3 $*" >&2; exit 1 ;; *) exit 0 ;; esac')
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "lib" / "python3.1" / "site-packages").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to("/usr/bin/python3")
+    (tmp_path / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    run = run_setup(tmp_path, newer, **INSTALLED, **{"apt-get": "exit 99"})
+    assert run.returncode == 1
+    assert "creating .venv" in run.stderr
+    assert "python3 -m venv --clear --system-site-packages .venv" in run.stderr
 
 
 @pytest.mark.parametrize("target", ["demo", "bench"])
