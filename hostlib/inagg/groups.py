@@ -10,7 +10,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from inagg.counters import Stats
 from inagg.errors import ConfigurationError
 from inagg.explanation import Explanation, explain_figures
-from inagg.membership.store import agree_on_members
+from inagg.membership.store import agree_on_members, forget_members
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
 from inagg.torch_versions import keep_flight_recorder_from
@@ -20,17 +20,21 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
     """Create a group; torch calls this through `inagg.registration`. Raises InaggError."""
     if pg_options is not None and not isinstance(pg_options, Options):
         raise ConfigurationError(f"pg_options must be inagg.Options, not {type(pg_options).__name__}")
-    store = backend_options.store
-    if members := list(backend_options.global_ranks_in_group):  # empty for the world
+    store, own = backend_options.store, backend_options.store
+    members = list(backend_options.global_ranks_in_group)  # empty for the world
+    if members:
         agree_on_members(store, members[backend_options.group_rank], members, backend_options.timeout)
-        store = PrefixStore(",".join(map(str, members)), store)
-    return ProcessGroup(
-        store,
+        own = PrefixStore(",".join(map(str, members)), store)
+    group = ProcessGroup(
+        own,
         backend_options.group_rank,
         backend_options.group_size,
         backend_options.timeout,
         Options.resolve(pg_options),
     )
+    if members:
+        forget_members(store, members[backend_options.group_rank])
+    return group
 
 
 def inagg_group(group: dist.ProcessGroup | None) -> ProcessGroup:

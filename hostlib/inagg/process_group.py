@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import torch
 from torch.distributed.constants import default_pg_timeout
-from torch.distributed.distributed_c10d import PrefixStore, Store, Work
+from torch.distributed.distributed_c10d import Store, Work
 
 from inagg.at_exit import leave_all, living
 from inagg.dynamo import skip_dynamo
@@ -45,7 +45,7 @@ class ProcessGroup(ForwardingGroup):
     ``init_process_group("inagg")``, ``new_group(backend="inagg")`` and `create` make it. Each group has its own job.
 
     Args:
-        store: keys that only the ranks of this group share.
+        store: keys that only the ranks of this group share. They may have made a group with it before.
         rank, size: this process's rank, and the number of ranks.
         timeout: of each collective. A sum that takes longer ends the job.
         options: see `Options`.
@@ -65,9 +65,8 @@ class ProcessGroup(ForwardingGroup):
         self._why_inner = ""
         living.add(self)
         try:
-            with Assembly(PrefixStore("inagg", store), rank, size, timeout) as ranks:
-                gloo = PrefixStore("inner", store)
-                super().__init__(ranks, gloo, _gloo_address(options), options.inner_cuda)
+            with Assembly(store, rank, size, timeout) as ranks:
+                super().__init__(ranks, ranks.inner_store, _gloo_address(options), options.inner_cuda)
                 joined = join_or_fall_back(ranks, self, options, self._on_failure)
                 if isinstance(joined, Session):
                     self._session = joined
@@ -108,24 +107,19 @@ class ProcessGroup(ForwardingGroup):
         group with `shutdown`, or with `abort` if ranks are lost.
 
         Args:
-            store: keys that no other group has used: a ``PrefixStore`` with a different prefix for each group.
+            store: keys that no group of other ranks uses: a ``PrefixStore`` with a different prefix for each group. The
+                same ranks may use it again.
             rank, size: this process's rank, from 0 to size - 1, and the number of ranks.
             timeout: of each collective.
             options: `Options.resolve` adds those that are not set.
 
         Raises:
-            ConfigurationError: the rank is out of range, or this rank has already made a group with this store.
+            ConfigurationError: the rank is out of range.
             InaggError: as the constructor.
         """
         if not 0 <= rank < size:
             raise ConfigurationError(f"rank {rank} is not in a group of size {size}: ranks are 0 to size - 1")
-        resolved = Options.resolve(options)
-        if store.add(f"created/{rank}", 1) > 1:
-            raise ConfigurationError(
-                f"rank {rank} has already made a group with this store: give each group its own keys, for example "
-                'with PrefixStore("group-2", store)'
-            )
-        return cls(store, rank, size, timeout, resolved)
+        return cls(store, rank, size, timeout, Options.resolve(options))
 
     def split_group(
         self,

@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from torch.distributed import DistNetworkError
-from torch.distributed.distributed_c10d import Store
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from inagg.errors import InaggError, JobError, PeerLostError
+from inagg.membership.generation import Generation
 from inagg.membership.store import exchange, wait_for
 from inagg.membership.watch import Watch
 
@@ -28,14 +29,16 @@ _LOOK_S = 0.01
 class Assembly:
     """A context in which a rank makes a group with others. An exception that leaves it ends it at the other ranks too.
 
+    `store` and `inner_store` have keys that no earlier group had: `store` those of this class, `inner_store` those of the
+    inner group and of its users.
+
     Args:
-        store: keys that only the ranks of this group share.
+        store: keys that only the ranks of this group share, and of earlier groups of theirs.
         rank, size: this process's rank, and the number of ranks.
         timeout: how long to wait for the other ranks.
     """
 
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
-        self.store = store
         self.rank = rank
         self.size = size
         self.timeout = timeout
@@ -45,6 +48,10 @@ class Assembly:
         self.break_off: Callable[[], None] = lambda: None
         self._watch: Watch | None = None
         self._store_is_gone = False
+        with self._use_of_store():
+            self._generation = Generation(store, rank, size)
+        self.store: Store = PrefixStore("inagg", self._generation.store)
+        self.inner_store: Store = PrefixStore("inner", self._generation.store)
 
     def __enter__(self) -> Self:
         return self
@@ -144,6 +151,13 @@ class Assembly:
         if ranks := self._ended():
             self._check_store()  # a rank that fails says why before its process ends
             raise self._lost(ranks)
+        if self._generation.superseded():
+            self.over = True
+            raise JobError(
+                "another rank has begun to make this group again: it was restarted, or it has failed to make the group "
+                "that this rank still makes. Make the group again on this rank too.",
+                rank=self.rank,
+            )
 
     def _check_store(self) -> None:
         if not self.store.check(["failed"]):

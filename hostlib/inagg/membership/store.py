@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges values through torch's store, between the ranks that make a group."""
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -100,3 +101,12 @@ def agree_on_members(store: Store, rank: int, members: list[int], timeout: timed
         f"this rank makes a group of the ranks {members} where another makes one of {others}. Every rank must call "
         "new_group for the same groups in the same order, even for groups that do not include it."
     )
+
+
+def forget_members(store: Store, rank: int) -> None:
+    """Delete what `agree_on_members` of this rank has written, once the group is made: all ranks have read it.
+
+    Later groups may have the same name and this store, and other members.
+    """
+    with contextlib.suppress(RuntimeError, NotImplementedError):  # a store that cannot delete, or that has ended
+        store.delete_key(f"members/{rank}")

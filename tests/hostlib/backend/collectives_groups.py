@@ -156,6 +156,30 @@ def sub_groups_sum_side_by_side() -> None:
 
 
 @case
+def a_group_is_made_again_under_its_name() -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    mine = next(half for half in (range(ranks // 2), range(ranks // 2, ranks)) if rank in half)
+
+    def made() -> dist.ProcessGroup:
+        group = dist.new_group(list(mine), use_local_synchronization=True)  # named after its ranks
+        tensor = torch.full((3,), float(rank))
+        dist.all_reduce(tensor, group=group)
+        assert tensor.tolist() == [float(sum(mine))] * 3
+        gathered = [torch.empty(1) for _ in mine]
+        dist.all_gather(gathered, torch.tensor([float(rank)]), group=group)
+        assert torch.cat(gathered).tolist() == [float(other) for other in mine]
+        return group
+
+    for _ in range(3):
+        dist.destroy_process_group(made())
+    living = made()
+    beside = made()
+    dist.destroy_process_group(living)
+    dist.destroy_process_group(made())
+    dist.destroy_process_group(beside)
+
+
+@case
 def ddp_trains_as_it_does_over_gloo() -> None:
     def train(group: dist.ProcessGroup) -> torch.Tensor:
         torch.manual_seed(7)

@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.nn.parallel import DistributedDataParallel
 
@@ -78,6 +79,22 @@ def trained(group: inagg.ProcessGroup) -> list[float]:
     return gradient.flatten().tolist()
 
 
+def worlds(store: TCPStore) -> list[float]:
+    """Sums of pairs in three worlds that are made one after another with the same store."""
+    sums = []
+    for first in range(RANKS):
+        dist.init_process_group("inagg", store=PrefixStore("world", store), rank=RANK, world_size=RANKS)
+        pair = sorted([first, (first + 1) % RANKS])
+        group = dist.new_group(pair)  # of the same name in each world
+        tensor = torch.full((3,), float(RANK + 1))
+        if RANK in pair:
+            dist.all_reduce(tensor, group=group)
+        sums.append(float(tensor[0]))
+        dist.barrier()
+        dist.destroy_process_group()
+    return sums
+
+
 def main() -> None:
     torch.set_num_threads(1)
     store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, RANK == 0, LONG)
@@ -89,7 +106,8 @@ def main() -> None:
         del group
         ours.abort()
         LOG.write("aborted", quorum=number, **held())
-    group = ours.configure("quorum-of-training", RANK, RANKS)
+    LOG.write("worlds", sums=worlds(store))
+    group = ours.configure("quorum-3", RANK, RANKS)  # again, with the same keys
     LOG.write("trained", gradient=trained(group))
     meet(store, "trained")
     if RANK == RANKS - 1:

@@ -60,7 +60,7 @@ def test_a_rank_that_ends_after_it_has_sent_its_words_is_not_lost() -> None:
     ours, theirs = (Assembly(store, rank, 2, LIMIT) for rank in range(2))
     with ThreadPoolExecutor(1) as other:
         told = other.submit(theirs.exchange, "words", "there")
-        store.set("words/0", "0")
+        ours.store.set("words/0", "0")
         told.result(timeout=5)
     with ours:
         with theirs:
@@ -165,9 +165,10 @@ def test_a_rank_at_127_0_0_1_beside_ranks_of_other_hosts_is_named(local: int) ->
 @pytest.mark.parametrize("addresses", [[HERE, "127.0.0.2"], ["10.0.0.1", "10.0.0.2"]])
 def test_ranks_of_one_host_may_be_at_127_0_0_1(addresses: list[str]) -> None:
     store = HashStore()
-    for rank, address in enumerate(addresses):
-        Assembly(store, rank, 2, LIMIT).publish(_address_of(rank), {"ip": address, "wait_s": 0.0})
-    assert _addresses(Assembly(store, 0, 2, LIMIT), LIMIT) == addresses
+    ranks = [Assembly(store, rank, 2, LIMIT) for rank in range(2)]
+    for one, address in zip(ranks, addresses, strict=True):
+        one.publish(_address_of(one.rank), {"ip": address, "wait_s": 0.0})
+    assert _addresses(ranks[0], LIMIT) == addresses
 
 
 @pytest.fixture(scope="module")

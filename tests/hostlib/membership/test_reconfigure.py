@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch._C._distributed_c10d import HashStore
 
-from inagg.errors import ConfigurationError, ControllerUnreachableError
+from inagg.errors import ConfigurationError
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
 from inagg_testbed.errors import WorkerFailedError
@@ -49,6 +49,13 @@ def test_each_group_has_its_own_job(events: list[list[Event]]) -> None:
 
 
 @pytest.mark.netns
+def test_worlds_and_their_groups_are_made_again_with_the_same_store(events: list[list[Event]]) -> None:
+    for rank, of_rank in enumerate(events):
+        found = next(event for event in of_rank if event["event"] == "worlds")["sums"]
+        assert found == [[3.0, 1.0, 4.0], [3.0, 5.0, 2.0], [3.0, 5.0, 4.0]][rank]
+
+
+@pytest.mark.netns
 def test_the_other_ranks_go_on_in_a_new_group_when_a_rank_dies(events: list[list[Event]]) -> None:
     for of_rank in events[:-1]:
         lost = next(event for event in of_rank if event["event"] == "lost")
@@ -71,10 +78,3 @@ def test_a_rank_outside_the_group_s_size_is_refused() -> None:
         with pytest.raises(ConfigurationError, match=f"rank {rank} is not in a group of size {size}"):
             ProcessGroup.create(HashStore(), rank, size, options=NOBODY)
 
-
-def test_a_store_serves_one_group() -> None:
-    store = HashStore()
-    with pytest.raises(ControllerUnreachableError):
-        ProcessGroup.create(store, 0, 1, options=NOBODY)
-    with pytest.raises(ConfigurationError, match="rank 0 has already made a group with this store"):
-        ProcessGroup.create(store, 0, 1, options=NOBODY)
