@@ -84,7 +84,8 @@ _SHARE_OF_SERVERS = 0.1
 class Explanation:
     """Where the time went. ``str()`` gives a report.
 
-    verdict: the cause with the largest share, a key of `shares`; ``"fallback"`` for a group that has fallen back.
+    verdict: the cause with the largest share, a key of `shares`; ``"fallback"`` for a group that has fallen back,
+            ``"local"`` for one of one rank.
     shares: cause -> share of the time; the sum is 1.
     figures: the figures of `inagg.stats` from which they were computed.
     """
@@ -102,6 +103,8 @@ class Explanation:
     def __str__(self) -> str:
         if self.verdict == "fallback":
             return f"gloo does the sums of this group: {self.figures['reason']}"
+        if self.verdict == "local":
+            return "this group has one rank, so its sums are its own tensors: nothing is sent"
         lines = [f"{'share':>6}  cause"]
         for cause in self.causes:
             meaning, _ = _meaning(cause, self.figures)
@@ -114,6 +117,8 @@ def explain_figures(figures: Mapping[str, Any]) -> Explanation:
     """The explanation of figures of `inagg.stats`."""
     if figures["path"] == "inner":
         return Explanation("fallback", {}, figures)
+    if figures["path"] == "local":
+        return Explanation("local", {}, figures)
     parts = shares(figures)
     return Explanation(max(parts, key=parts.__getitem__), parts, figures)
 

@@ -30,7 +30,7 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
         backend_options.group_rank,
         backend_options.group_size,
         backend_options.timeout,
-        Options.resolve(pg_options),
+        Options.resolve(pg_options, ranks=backend_options.group_size),
     )
     if members:
         forget_members(store, members[backend_options.group_rank])

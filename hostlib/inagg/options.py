@@ -268,10 +268,13 @@ class Options(BaseModel):
         given: Self | None = None,
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        *,
+        ranks: int = 2,
     ) -> Self:
         """The options of a group: those set in `given`, then the environment's, then those of inagg.toml.
 
-        environment: by default the process's. folder: by default the working directory.
+        environment: by default the process's. folder: by default the working directory. ranks: of the group. One rank
+        alone needs no controller.
 
         Raises:
             ConfigurationError: names the source, the setting and the expected value.
@@ -297,7 +300,7 @@ class Options(BaseModel):
             if not isinstance(cause, ValidationError):
                 raise
             raise ConfigurationError(_explain(cause, places)) from cause
-        if options.controller is None:
+        if options.controller is None and ranks > 1:
             raise ConfigurationError(
                 f"inagg options: no controller is given. Set {_PREFIX}CONTROLLER=http://HOST:PORT, write controller = "
                 f'"http://HOST:PORT" in {CONFIG_FILE}, or pass pg_options=inagg.Options(controller="http://HOST:PORT").'

@@ -8,7 +8,6 @@ import atexit
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import islice
@@ -16,8 +15,9 @@ from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 import torch
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.constants import default_pg_timeout
-from torch.distributed.distributed_c10d import Store, Work
+from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
 from inagg.at_exit import leave_all, living
 from inagg.dynamo import skip_dynamo
@@ -25,7 +25,9 @@ from inagg.errors import ConfigurationError, InaggError
 from inagg.fallback import join_or_fall_back
 from inagg.inner.group import ForwardingGroup
 from inagg.inner.scaling import scale_for_sum
+from inagg.membership.alone import Alone
 from inagg.membership.assembly import Assembly
+from inagg.membership.generation import Generation
 from inagg.membership.interface import source_address
 from inagg.membership.session import Session
 from inagg.options import LaneBits, Options
@@ -34,6 +36,7 @@ from inagg.sums.calls import describe
 from inagg.sums.collectives import SwitchCollectives, Wanted
 from inagg.sums.elements import is_contiguous_float32, is_integer, takes
 from inagg.sums.operation import Operation
+from inagg.sums.own import OwnSums
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +45,8 @@ _log = logging.getLogger(__name__)
 class ProcessGroup(ForwardingGroup):
     """A process group that sums in the switch.
 
-    ``init_process_group("inagg")``, ``new_group(backend="inagg")`` and `create` make it. Each group has its own job.
+    ``init_process_group("inagg")``, ``new_group(backend="inagg")`` and `create` make it. Each group has its own job,
+    except a group of one rank, which needs none, and no controller.
 
     Args:
         store: keys that only the ranks of this group share. They may have made a group with it before.
@@ -57,13 +61,18 @@ class ProcessGroup(ForwardingGroup):
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, options: Options) -> None:
         self._options = options
         self._warned_of_sparse = False
-        self._splits: Counter[tuple[int, ...]] = Counter()  # groups made by split_group
         self.made = time.monotonic()
         # If gloo does the sums, both are None, and `_why_inner` has the reason.
-        self._session: Session | None = None
-        self._switch: SwitchCollectives | None = None
+        self._session: Session | Alone | None = None
+        self._switch: SwitchCollectives | OwnSums | None = None
         self._why_inner = ""
         living.add(self)
+        if size == 1:
+            ranks = Assembly(HashStore(), rank, size, timeout)
+            super().__init__(ranks, Generation(store, rank, size).store, "127.0.0.1", options.inner_cuda)
+            self._session = Alone()
+            self._switch = OwnSums(self._session, options, self.tally)
+            return
         try:
             with Assembly(store, rank, size, timeout) as ranks:
                 super().__init__(ranks, ranks.inner_store, _gloo_address(options), options.inner_cuda)
@@ -119,7 +128,7 @@ class ProcessGroup(ForwardingGroup):
         """
         if not 0 <= rank < size:
             raise ConfigurationError(f"rank {rank} is not in a group of size {size}: ranks are 0 to size - 1")
-        return cls(store, rank, size, timeout, Options.resolve(options))
+        return cls(store, rank, size, timeout, Options.resolve(options, ranks=size))
 
     def split_group(
         self,
@@ -136,7 +145,7 @@ class ProcessGroup(ForwardingGroup):
             ranks: of this group, in the order of their ranks in the new group.
             timeout: of each collective; None: this group's.
             opts: `Options` of the new group. Other backends' options are ignored; the new group then has this group's.
-            group_name: None for a name that no other group has.
+            group_name: None for one after this group's.
 
         Returns:
             The group; None on a rank that is not one of `ranks`.
@@ -146,16 +155,15 @@ class ProcessGroup(ForwardingGroup):
         """
         if self.rank() not in ranks:
             return None
-        self._splits[tuple(ranks)] += 1
         members = ",".join(map(str, ranks))
         group = type(self)(
-            PrefixStore(f"split/{members}/{self._splits[tuple(ranks)]}", self._store),
+            PrefixStore(f"split/{members}", self._store),
             list(ranks).index(self.rank()),
             len(ranks),
             timeout or timedelta(seconds=self.timeout_s),
             opts if isinstance(opts, Options) else self.options,
         )
-        group.setGroupName(group_name or f"{self.group_name}:split:{members}:{self._splits[tuple(ranks)]}")
+        group.setGroupName(group_name or f"{self.group_name}:split:{members}")
         group.setGroupDesc(group_desc or f"{self.group_desc}:split")
         return group
 
@@ -226,7 +234,7 @@ class ProcessGroup(ForwardingGroup):
             lists = [list(islice(rest, len(several))) for several in inputs]
             work: Work = self.forward("reduce_scatter", outputs, lists, scaled.opts, deliver=scaled.deliver)
             return work
-        switch.queue.settle(parts)
+        switch.settle(parts)
         wanted: list[Wanted] = []
         for output, several in zip(outputs, inputs, strict=True):
             start = sum(tensor.numel() for tensor in several[: self.rank()])
@@ -266,7 +274,9 @@ class ProcessGroup(ForwardingGroup):
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def _switch_for(self, operation: Operation, tensors: Sequence[torch.Tensor]) -> SwitchCollectives | None:
+    def _switch_for(
+        self, operation: Operation, tensors: Sequence[torch.Tensor]
+    ) -> SwitchCollectives | OwnSums | None:
         """The switch's collectives if the switch does this reduction, else None.
 
         All ranks decide alike, because the decision depends only on operation, type, layout and size.
@@ -380,11 +390,12 @@ class ProcessGroup(ForwardingGroup):
         return self._failure() is not None
 
     @property
-    def path(self) -> Literal["switch", "server", "inner"]:
-        """Where sums go: ``"inner"`` when the group has fallen back to gloo."""
+    def path(self) -> Literal["switch", "server", "local", "inner"]:
+        """Where sums go: ``"local"`` in a group of one rank, ``"inner"`` when the group has fallen back to gloo."""
         if self._session is None:
             return "inner"
-        return "server" if self._session.aggregation == "server" else "switch"
+        ways: dict[str, Literal["server", "local"]] = {"server": "server", "local": "local"}
+        return ways.get(self._session.aggregation, "switch")
 
     def stats(self) -> dict[str, Any]:
         """Figures since the group was made; see `inagg.stats`."""

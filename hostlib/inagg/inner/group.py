@@ -9,9 +9,10 @@ they hold gloo's queue lock: a deadlock. The methods of a group that is not a Py
 import contextlib
 import ctypes
 import os
+import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -175,6 +176,8 @@ class ForwardingGroup(dist.ProcessGroup):
             address of the host's name, often a loopback address.
         cuda: as `Options.inner_cuda`.
 
+    A rank alone gets its inner group, and the threads that come with it, when it first uses it.
+
     Raises:
         ConfigurationError: the ranks cannot do what `cuda` asks for.
     """
@@ -193,6 +196,15 @@ class ForwardingGroup(dist.ProcessGroup):
         self._waits = Waits()
         self._made_by = os.getpid()
         self._under_way: set[Work] = set()  # gloo's collectives whose end nobody has noticed
+        self._timeout_s = ranks.timeout.total_seconds()
+        self._connecting = threading.Lock()  # held while a rank alone connects to itself
+        if ranks.size > 1:
+            self._connect(ranks, store, address, cuda)
+        else:
+            self._on_demand = (ranks, store, address, cuda)
+        _living.add(self)
+
+    def _connect(self, ranks: Assembly, store: Store, address: str | None, cuda: _cuda.InnerCuda) -> None:
         self._connections = GlooConnections(
             lambda: _devices(address), lambda devices: _gloo(ranks, devices), ranks
         )
@@ -207,7 +219,14 @@ class ForwardingGroup(dist.ProcessGroup):
             kind = getattr(dist.ProcessGroup.BackendType, "NCCL" if backend is self._nccl else "GLOO")
             self._inner._register_backend(torch.device(device), kind, backend)
         self._inner._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-        _living.add(self)
+
+    def _connect_alone(self) -> None:
+        """Make the inner group of a rank alone: programs have many such groups, and most of them need none."""
+        with self._connecting:
+            if self._on_demand is not None:
+                with self._on_demand[0]:
+                    self._connect(*self._on_demand)
+                self._on_demand = None
 
     @property
     def inner(self) -> Any:
@@ -216,6 +235,8 @@ class ForwardingGroup(dist.ProcessGroup):
         Raises:
             JobError: this group has been destroyed.
         """
+        if self._on_demand is not None:
+            self._connect_alone()
         if self._inner is None:
             raise JobError("this process group has been destroyed", rank=self.rank())
         return self._inner
@@ -224,13 +245,16 @@ class ForwardingGroup(dist.ProcessGroup):
     # would keep the backends and their threads as long as anything refers to this group.
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device(device) for device in self._backends]
+        types = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+        return [torch.device(device) for device in (types if self._on_demand is not None else self._backends)]
 
     def _get_backend(self, device: torch.device) -> Any:
+        if self._on_demand is not None:
+            self._connect_alone()
         return self._backends[device.type]
 
     @property
-    def use_pg_for_symm_mem_rendezvous(self) -> bool:
+    def use_pg_for_symm_mem_rendezvous(self) -> bool:  # type: ignore[misc]  # in torch's stub it can be set
         return bool(self.inner.use_pg_for_symm_mem_rendezvous)
 
     # With a bound device torch takes it that the communicator of its backend can be split, which only NCCL's can.
@@ -262,7 +286,10 @@ class ForwardingGroup(dist.ProcessGroup):
 
         First wait for collectives under way as long as bytes move. Those that are left then fail.
         """
-        if self._inner is None or os.getpid() != self._made_by:
+        if os.getpid() != self._made_by:
+            return
+        self._on_demand = None
+        if self._inner is None:
             return
         try:
             self._drain()
@@ -271,7 +298,7 @@ class ForwardingGroup(dist.ProcessGroup):
                 self._break_off()
             self._inner.shutdown()
             self._under_way.clear()
-            self._backends.clear()
+            self._backends = {}
             self._inner = self._nccl = None
             self._connections.group = None
 
@@ -295,20 +322,24 @@ class ForwardingGroup(dist.ProcessGroup):
 
     def _break_off(self) -> None:
         """Make collectives under way and later ones fail, here and at other ranks."""
-        self._connections.break_off()
         self._waits.break_off()
+        if self._connections is not None:
+            self._connections.break_off()
         if self._nccl is not None:
             self._nccl.abort()
 
     @property
     def timeout_s(self) -> float:
         """The timeout, in seconds, of a collective that is called without one; torch may change it."""
-        if self._connections.group is not None:
+        if self._connections is not None and self._connections.group is not None:
             self._timeout_s = self._connections.group.options._timeout.total_seconds()
         return self._timeout_s
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the timeout of collectives that are called without one."""
+        self._timeout_s = timeout.total_seconds()
+        if self._on_demand is not None:
+            self._on_demand[0].timeout = timeout
         for backend in {id(one): one for one in self._backends.values()}.values():
             backend._set_default_timeout(timeout)
 
@@ -361,11 +392,15 @@ class ForwardingGroup(dist.ProcessGroup):
         """What has broken the group; None if only gloo's error is known. Called when a collective has failed."""
         return None
 
-    # Before there is an inner group.
+    # Before there is an inner group. _on_demand: what `_connect` needs when a rank alone first uses its inner group.
     _inner: Any = None
     _nccl: Any = None
     _bound_device: torch.device | None = None
+    _on_demand: tuple[Assembly, Store, str | None, _cuda.InnerCuda] | None = None
+    _connections: Any = None
+    _backends: Mapping[str, Any] = {}  # replaced, never changed
     _timeout_s = 0.0
+    _made_by = 0
 
     # Some methods have two names. torch calls either, and looks for both in a subclass.
     all_gather_single = _forwarded("all_gather_single")

@@ -29,8 +29,8 @@ _LOOK_S = 0.01
 class Assembly:
     """A context in which a rank makes a group with others. An exception that leaves it ends it at the other ranks too.
 
-    `store` and `inner_store` have keys that no earlier group had: `store` those of this class, `inner_store` those of the
-    inner group and of its users.
+    `store` and `inner_store` have keys that no earlier group had. `store` is for this class, `inner_store` for the
+    inner group and its users.
 
     Args:
         store: keys that only the ranks of this group share, and of earlier groups of theirs.

@@ -23,7 +23,7 @@ from inagg_contract.documents import JobStatus
 
 _log = logging.getLogger(__name__)
 
-_FORKED = (
+FORKED = (
     "this process was forked from a member of the job and is not a member itself, so its sums would never end. Use the "
     "group in the parent only."
 )
@@ -140,7 +140,7 @@ class Session:
     def failure(self) -> InaggError | None:
         """Why the job has ended, as far as this rank knows; None if it has not. A forked child is not a member."""
         if self._forked:
-            return JobError(_FORKED, job=self.id, rank=self.rank)
+            return JobError(FORKED, job=self.id, rank=self.rank)
         ending = self._standing.state.ending
         return None if ending is None else ending.error(self.id, self.rank, None)
 
@@ -226,7 +226,7 @@ class Session:
     def refuse_forked(self) -> None:
         """Raises JobError in a forked child."""
         if self._forked:
-            raise JobError(_FORKED, job=self.id, rank=self.rank)
+            raise JobError(FORKED, job=self.id, rank=self.rank)
 
     # --- errors
 

@@ -108,5 +108,7 @@ def forget_members(store: Store, rank: int) -> None:
 
     Later groups may have the same name and this store, and other members.
     """
-    with contextlib.suppress(RuntimeError, NotImplementedError):  # a store that cannot delete, or that has ended
+    with contextlib.suppress(
+        RuntimeError, NotImplementedError
+    ):  # a store that cannot delete, or that has ended
         store.delete_key(f"members/{rank}")

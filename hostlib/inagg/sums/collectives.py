@@ -38,6 +38,10 @@ class SwitchCollectives:
         self._tally = tally
         self.options = options
 
+    def settle(self, tensors: Sequence[torch.Tensor]) -> None:
+        """See `SumQueue.settle`."""
+        self.queue.settle(tensors)
+
     @property
     def options(self) -> Options:
         return self._options
@@ -98,17 +102,7 @@ class SwitchCollectives:
         timeout_s: float,
     ) -> SwitchWork:
         """See `ProcessGroup.sum_lanes`."""
-        for given in (tensor,) if residual is None else (tensor, residual):
-            if not is_contiguous_float32(given):
-                raise ConfigurationError(
-                    "sum_lanes takes contiguous float32 tensors on the CPU or a CUDA device, not "
-                    f"{given.dtype} on {given.device}"
-                )
-        if residual is not None and (residual.device, residual.numel()) != (tensor.device, tensor.numel()):
-            raise ConfigurationError(
-                f"sum_lanes: the residual has {residual.numel()} elements on {residual.device}, the tensor "
-                f"{tensor.numel()} on {tensor.device}"
-            )
+        check_lanes_call(tensor, residual)
         options = self._options.model_copy(update={"lane_bits": lane_bits, "rounding": rounding})
         left = None if residual is None else residual.detach().view(-1)
         return SwitchWork([tensor], [self._submit_float32(tensor, options, average, timeout_s, left)])
@@ -173,3 +167,22 @@ class SwitchCollectives:
         if operation.asynchronous:
             reduction.deliver_unasked()
         return reduction
+
+
+def check_lanes_call(tensor: torch.Tensor, residual: torch.Tensor | None) -> None:
+    """Check the tensors of `ProcessGroup.sum_lanes`.
+
+    Raises:
+        ConfigurationError: a tensor is of another type, or they do not fit each other.
+    """
+    for given in (tensor,) if residual is None else (tensor, residual):
+        if not is_contiguous_float32(given):
+            raise ConfigurationError(
+                "sum_lanes takes contiguous float32 tensors on the CPU or a CUDA device, not "
+                f"{given.dtype} on {given.device}"
+            )
+    if residual is not None and (residual.device, residual.numel()) != (tensor.device, tensor.numel()):
+        raise ConfigurationError(
+            f"sum_lanes: the residual has {residual.numel()} elements on {residual.device}, the tensor "
+            f"{tensor.numel()} on {tensor.device}"
+        )

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 import inagg
 from inagg.errors import CollectiveTimeoutError, ConfigurationError, InaggError, PeerLostError
 from inagg.groups import inagg_group
+from inagg.membership.session import Session
 from inagg.sums.reduction import Reduction
 from tests.hostlib.backend.collectives_cases import (
     assert_same_everywhere,
@@ -131,7 +132,7 @@ def sixteen_bit_lanes_in_a_group_of_their_own() -> None:
     tensor = normal(dist.get_rank(), 5000)
     dist.all_reduce(tensor, group=group)
     assert_sum(tensor, contributions(lambda rank: normal(rank, 5000)), lane_bits=16)
-    assert inagg.stats(group)["job"] != inagg.stats()["job"]
+    assert dist.get_world_size() == 1 or inagg.stats(group)["job"] != inagg.stats()["job"]
     dist.destroy_process_group(group)
 
 
@@ -161,7 +162,8 @@ def a_group_is_made_again_under_its_name() -> None:
     mine = next(half for half in (range(ranks // 2), range(ranks // 2, ranks)) if rank in half)
 
     def made() -> dist.ProcessGroup:
-        group = dist.new_group(list(mine), use_local_synchronization=True)  # named after its ranks
+        # torch names it after its ranks.
+        group: dist.ProcessGroup = dist.new_group(list(mine), use_local_synchronization=True)
         tensor = torch.full((3,), float(rank))
         dist.all_reduce(tensor, group=group)
         assert tensor.tolist() == [float(sum(mine))] * 3
@@ -173,10 +175,9 @@ def a_group_is_made_again_under_its_name() -> None:
     for _ in range(3):
         dist.destroy_process_group(made())
     living = made()
-    beside = made()
+    for _ in range(2):
+        dist.destroy_process_group(made())  # beside the living one, under another name
     dist.destroy_process_group(living)
-    dist.destroy_process_group(made())
-    dist.destroy_process_group(beside)
 
 
 @case
@@ -205,9 +206,12 @@ def statistics_count_what_happened() -> None:
     before = inagg.stats()
     dist.all_reduce(torch.ones(1000))
     after = inagg.stats()
-    assert after["path"] == ("server" if after["aggregation"] == "server" else "switch")
+    assert after["path"] == {"server": "server", "local": "local"}.get(after["aggregation"], "switch")
     assert after["switch_reductions"] == before["switch_reductions"] + 1
     assert after["inner_reductions"] == before["inner_reductions"]
+    if dist.get_world_size() == 1:
+        assert after["path"] == "local"
+        return
     assert after["collectives_completed"] == before["collectives_completed"] + 1
     assert after["bytes_sent"] >= before["bytes_sent"] + 4 * 1000
 
@@ -273,13 +277,15 @@ def statistics_of_a_block_are_those_of_the_block() -> None:
         "broadcast": (1, 40, 1),
     }
     assert calls["all_reduce"]["goodput"] == 12_000 / calls["all_reduce"]["seconds"]
-    assert figures["window"] > 0
+    assert dist.get_world_size() == 1 or figures["window"] > 0
 
 
 @case
 def a_sum_that_another_thread_finishes_first_has_ended() -> None:
     session = inagg_group(None)._session
-    assert session is not None
+    if dist.get_world_size() == 1:
+        return  # such a sum is done when its call returns
+    assert isinstance(session, Session)
     submit = session.sums.submit
 
     def submit_and_finish(*arguments: Any, **settings: Any) -> Reduction:
@@ -318,7 +324,8 @@ def lanes_of_a_call_of_its_own_and_what_they_leave_out() -> None:
     # Only the last rounding, to float32, is not in the residuals.
     whole = tensor.double() + torch.stack(gathered).double().sum(0)
     assert torch.allclose(whole, inputs.sum(0), rtol=1e-6, atol=1e-6)
-    assert 0 < left.abs().max() < 0.5
+    assert left.abs().max() < 0.5
+    assert bool(left.any()) == (ranks > 1)  # a rank alone rounds nothing
     with pytest.raises(ConfigurationError, match="contiguous float32"):
         group.sum_lanes(tensor.double(), lane_bits=8)
 

@@ -77,4 +77,3 @@ def test_a_rank_outside_the_group_s_size_is_refused() -> None:
     for rank, size in ((-1, 2), (2, 2), (0, 0)):
         with pytest.raises(ConfigurationError, match=f"rank {rank} is not in a group of size {size}"):
             ProcessGroup.create(HashStore(), rank, size, options=NOBODY)
-
