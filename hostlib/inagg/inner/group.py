@@ -253,8 +253,8 @@ class ForwardingGroup(dist.ProcessGroup):
             self._connect_alone()
         return self._backends[device.type]
 
-    @property
-    def use_pg_for_symm_mem_rendezvous(self) -> bool:  # type: ignore[misc]  # in torch's stub it can be set
+    @property  # type: ignore[misc]  # in torch's stub it can be set
+    def use_pg_for_symm_mem_rendezvous(self) -> bool:
         return bool(self.inner.use_pg_for_symm_mem_rendezvous)
 
     # With a bound device torch takes it that the communicator of its backend can be split, which only NCCL's can.
