@@ -15,7 +15,7 @@ class Alone:
     aggregation: Literal["local"] = "local"
 
     def __init__(self) -> None:
-        self.journal = Journal()  # nobody compares it
+        self.journal = Journal()  # numbers the collectives; nobody compares it
         self._made_by = os.getpid()
         self._ending: str | None = None
 

@@ -18,6 +18,7 @@ from inagg.options import LaneBits, Options
 from inagg.profile import profile_range
 from inagg.sums.calls import describe, measure, sum_text
 from inagg.sums.collectives import Wanted, check_lanes_call
+from inagg.sums.journal import Journal
 from inagg.sums.operation import Operation
 from inagg.sums.reduction import written_memory_of
 from inagg.sums.work import SwitchWork
@@ -25,6 +26,8 @@ from inagg.sums.work import SwitchWork
 
 class Membership(Protocol):
     """The group's membership: `inagg.membership.alone.Alone`."""
+
+    journal: Journal
 
     @property
     def failure(self) -> InaggError | None: ...
@@ -91,6 +94,7 @@ class OwnSums:
             try:
                 if (failure := self._membership.failure) is not None:
                     raise failure
+                self._membership.journal.begin(name)
                 with torch.inference_mode():  # the tensors may have been made in it
                     bring()
             except InaggError as error:

@@ -501,4 +501,5 @@ def options_that_are_assigned_apply_to_later_sums() -> None:
         results.append(tensor)
     group.options = options
     assert torch.equal(results[0], results[2])
-    assert not torch.equal(results[0], results[1])
+    alone = dist.get_world_size() == 1  # nothing is rounded there
+    assert torch.equal(results[0], results[1]) is alone
