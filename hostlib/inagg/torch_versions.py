@@ -96,6 +96,16 @@ def method_name(name: str) -> str:
     return _OLDER_NAMES.get(name) or _NEWER_NAMES.get(name, name)
 
 
+def connecting_at_once() -> dict[str, bool]:
+    """Keywords for gloo's devices, which then connect their ranks when a group is made.
+
+    With TORCH_GLOO_LAZY_INIT=1 ranks would connect at their first collective. The releases that have no such keyword do
+    not know the variable either.
+    """
+    gloo: Any = dist.ProcessGroupGloo
+    return {"lazy_init": False} if "lazy_init" in (gloo.create_device.__doc__ or "") else {}
+
+
 def keep_flight_recorder_from(kind: type[dist.ProcessGroup]) -> None:
     """Keep torch's flight recorder away from groups of a class that is written in Python.
 

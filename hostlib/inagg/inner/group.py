@@ -32,7 +32,7 @@ from inagg.membership.assembly import CLOSING_S, Assembly
 from inagg.overloads import in_one_form
 from inagg.sums.calls import is_collective, is_reduction, measure
 from inagg.sums.reduction import memory_of
-from inagg.torch_versions import method_name
+from inagg.torch_versions import connecting_at_once, method_name
 
 # Methods for which gloo ignores the strides of tensors and works on the memory from the first element on, with the
 # number of leading arguments for which it does. Other methods copy tensors with gaps, or refuse them.
@@ -91,14 +91,27 @@ def _delegated(name: str) -> Callable[..., Any]:
 
 
 def _devices(address: str | None) -> list[Any]:
-    """Open gloo's devices: at `address`, or those that gloo would open by default."""
+    """Open gloo's devices: at `address`, or those that gloo would open by default.
+
+    Raises:
+        ConfigurationError: gloo does not have the transport that GLOO_DEVICE_TRANSPORT asks for.
+    """
     gloo: Any = dist.ProcessGroupGloo  # torch's stub has neither its options nor its devices
-    if address is not None:
-        return [gloo.create_device(hostname=address)]
-    interfaces = os.environ.get("GLOO_SOCKET_IFNAME")
-    if interfaces:
-        return [gloo.create_device(interface=interface) for interface in interfaces.split(",")]
-    return [gloo.create_default_device()]
+    how = connecting_at_once()
+    try:
+        if address is not None:
+            return [gloo.create_device(hostname=address, **how)]
+        interfaces = os.environ.get("GLOO_SOCKET_IFNAME")
+        if interfaces:
+            return [gloo.create_device(interface=interface, **how) for interface in interfaces.split(",")]
+        return [gloo.create_default_device(**how)]
+    except RuntimeError as error:
+        if "unsupported gloo device" not in str(error):
+            raise
+        raise ConfigurationError(
+            f"GLOO_DEVICE_TRANSPORT is {os.environ.get('GLOO_DEVICE_TRANSPORT')!r}, a transport that gloo does not "
+            "have in this torch. Unset it: the default is TCP"
+        ) from error
 
 
 class _Rendezvous(Store):

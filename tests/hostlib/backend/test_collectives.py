@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backend "inagg" in real processes and namespaces, through the compiled P4 program. Each case of collectives_worker.py
 is a test, with 1, 2 and 4 ranks. Sums are the same with packet loss, with servers in place of the switch or behind it,
-and if CPU tensors are treated as CUDA tensors are (`stage_cpu`)."""
+with variables of torch and gloo, and if CPU tensors are treated as CUDA tensors are (`stage_cpu`)."""
 
 import sys
 from collections.abc import Iterator
@@ -16,13 +16,24 @@ from tests.hostlib.backend import collectives_worker
 CASES = [run.__name__ for run in collectives_worker.CASES]
 RUNS = [
     "1 rank",
-    "2 ranks",
+    "2 ranks, variables",
     "2 ranks, staged",
     "4 ranks",
     "4 ranks, 5% loss",
     "4 ranks, server",
     "4 ranks, shared, 5% loss",
 ]
+
+# Variables of torch and gloo that change how groups are made, and what is recorded of them.
+VARIABLES = {
+    "GLOO_DISABLE_CONNECTION_RETRIES": "1",
+    "GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER": "1",
+    "GLOO_ENABLE_STORE_V2_API": "1",
+    "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+    "TORCH_DIST_INIT_BARRIER": "1",
+    "TORCH_FR_BUFFER_SIZE": "2000",
+    "TORCH_GLOO_LAZY_INIT": "1",
+}
 
 Outcome = dict[str, list[str | None]]
 
@@ -40,6 +51,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 def run_all(testbed: Testbed, name: str, ranks: int, loss: float) -> Outcome:
     """Runs all cases in one launch. Only sums lose packets: TCP at 5% loss could delay gloo for minutes."""
     environment = {"INAGG_STAGE_CPU": "1"} if "staged" in name else {}
+    environment |= VARIABLES if "variables" in name else {}
     environment["INAGG_AGGREGATION"] = next((way for way in ("server", "shared") if way in name), "leased")
     rows: list[tuple[int, Event]] = []
     with testbed.loss(loss, "aggregation"):

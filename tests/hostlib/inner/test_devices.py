@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gloo's devices: what the environment asks for."""
+
+import pytest
+
+from inagg.errors import ConfigurationError
+from inagg.inner.group import _devices
+
+
+def test_a_transport_that_gloo_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_DEVICE_TRANSPORT", "PIGEON")
+    with pytest.raises(ConfigurationError, match=r"GLOO_DEVICE_TRANSPORT is 'PIGEON'.*Unset it"):
+        _devices("127.0.0.1")
