@@ -98,6 +98,12 @@ class UnavailableError(RequestError):
     title = "Unavailable"
 
 
+class FullError(UnavailableError):
+    """The switches of a job have no room for it beside the jobs that they have."""
+
+    kind = "full"
+
+
 class NotOfferedError(UnavailableError):
     """This controller, with its options, never has what the request needs."""
 

@@ -187,7 +187,9 @@ class Service:
             except RequestError as refused:
                 if way == "leased" and not isinstance(refused, UnavailableError):
                     raise
-                later = later or type(refused) is UnavailableError
+                later = later or (
+                    isinstance(refused, UnavailableError) and not isinstance(refused, NotOfferedError)
+                )
                 reasons.setdefault(str(refused), f"{where}{refused}")
             else:
                 if reasons:

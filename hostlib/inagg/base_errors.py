@@ -51,15 +51,29 @@ class ControllerRefusedError(ControllerError):
 
     status: the HTTP status: 401 and 403 secret, 404 unknown job, 409 conflict, 422 invalid value, 501 not
     what the controller offers, 503 switch not connected or pool full.
-    title, detail: of its problem document (RFC 9457).
+    title, detail, kind: of its problem document (RFC 9457); the kind is the last word of its type, such as "full".
     """
 
-    def __init__(self, *, url: str, request: str, status: int, title: str, detail: str) -> None:
+    def __init__(
+        self, *, url: str, request: str, status: int, title: str, detail: str, kind: str = ""
+    ) -> None:
         super().__init__(f"the controller at {url} refused {request}: {title} ({status}): {detail}", url=url)
         self.request = request
         self.status = status
         self.title = title
         self.detail = detail
+        self.kind = kind
+
+    def after(self, earlier: "ControllerRefusedError") -> "ControllerRefusedError":
+        """This error, with the detail of an earlier one, after which the request was made."""
+        return type(self)(
+            url=self.url or "",
+            request=self.request,
+            status=self.status,
+            title=self.title,
+            detail=f"{earlier.detail}; on servers: {self.detail}",
+            kind=self.kind,
+        )
 
 
 class ControllerForbiddenError(ControllerRefusedError, PermissionError):

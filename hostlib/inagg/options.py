@@ -177,12 +177,13 @@ class Options(BaseModel):
         ),
     ] = DEFAULT_JOB_CLASS
     fallback: Annotated[
-        Literal["error", "inner"],
+        Literal["server", "error", "inner"],
         Field(
-            description="if no job can be joined: `error` raises on all ranks; `inner` warns, and gloo "
-            "does the sums on all ranks for the life of the group"
+            description="if no job can be joined: `server` has servers do the sums, with the same bits, if the "
+            "switch has no room, and is `error` for other reasons; `error` raises on all ranks; `inner` warns, and "
+            "gloo does the sums on all ranks for the life of the group; the same on all ranks"
         ),
-    ] = "error"
+    ] = "server"
     inner_cuda: Annotated[
         Literal["auto", "nccl", "gloo"],
         Field(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inagg_controller.errors import ConflictError, UnavailableError, UnknownJobError
+from inagg_controller.errors import ConflictError, FullError, UnavailableError, UnknownJobError
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.jobs.job import Install, Job, Limits, Policy, Regroup, Remove
 from inagg_controller.jobs.table import JobTable
@@ -166,6 +166,17 @@ def test_a_smaller_window_is_granted_before_a_job_is_refused() -> None:
     table.create(1, 16, "", 0.0)
     table.create(1, 8, "", 0.0)
     assert table.create(1, 16, "", 0.0).slots == 8
+
+
+def test_slots_that_are_too_few_to_fill_a_link_are_not_leased() -> None:
+    table = new_table(slot_versions=256)  # 128 slots
+    for asked in (64, 32, 16):
+        assert table.create(1, asked, "", 0.0).slots == min(asked, 32)
+    table.create(1, 32, "", 0.0)
+    table.create(1, 8, "", 0.0)
+    with pytest.raises(FullError, match="8 of 128 slots are free"):
+        table.create(1, 256, "", 0.0)
+    assert table.create(1, 8, "", 0.0).slots == 8
 
 
 def test_many_jobs_find_room_beside_one_another_as_each_leaves_some() -> None:

@@ -16,7 +16,7 @@ URL = "http://10.0.0.254:9560"
 
 def test_defaults() -> None:
     options = Options(controller=URL)
-    assert (options.lane_bits, options.slots, options.fallback) == (32, 256, "error")
+    assert (options.lane_bits, options.slots, options.fallback) == (32, 256, "server")
 
 
 def test_environment_gives_the_same_options() -> None:

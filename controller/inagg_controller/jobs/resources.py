@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from inagg_controller.errors import InvalidRequestError, NotOfferedError, UnavailableError
+from inagg_controller.errors import FullError, InvalidRequestError, NotOfferedError, UnavailableError
 from inagg_controller.fabric.topology import Link, Topology
 from inagg_controller.fabric.tree import NoTreeError, Tree, TreeSwitch, plan_tree
 from inagg_controller.jobs.classes import FEWER_SLOTS, JobClass
@@ -15,6 +15,10 @@ from inagg_controller.jobs.leases import FEWEST_SLOTS, Lease, LeasePool
 # A job that asks for more gets at most a share of the free slots: programs make many groups, the first ones large, and
 # a small window is better than none.
 _AMPLE_SLOTS = 32
+# So few packets in flight fill no link; with even fewer, servers are faster. Where all jobs together may have little, a
+# job takes a part of that.
+_FEWEST_USEFUL_SLOTS = 16
+_LEAST_PART = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +31,13 @@ class Share:
 
 
 class _Bound(NamedTuple):
-    """Slot versions of a switch that a job may have, and the refusal if they are too few."""
+    """Slot versions of a switch that a job may have.
+
+    free: now. most: if no other job had any. refusal: if they are too few.
+    """
 
     free: int
+    most: int
     refusal: str
 
 
@@ -118,14 +126,14 @@ class Resources:
             for switch in tree.switches:
                 held = _held(switch.name, holders, count)
                 if held + count(switch, servers) > most:
-                    raise UnavailableError(
+                    raise FullError(
                         f"the tables of switch {switch.name} hold {most} {what} and {held} are taken; wait until a job "
                         "ends"
                     )
                 if creator is None:
                     continue
                 if _held(switch.name, _jobs_of(creator, holders), count) + count(switch, servers) > share:
-                    raise UnavailableError(
+                    raise FullError(
                         f"the jobs of {creator} would have too many {what} at switch {switch.name}: the limit for one "
                         f"host is {share}; wait until a job ends"
                     )
@@ -135,11 +143,14 @@ class Resources:
 
         slots: how many to lease if there are as many. bounds: by switch.
         """
+        fewest = max(
+            FEWEST_SLOTS, tree.roots, min(slots, _FEWEST_USEFUL_SLOTS, *map(_least_part, bounds.values()))
+        )
         free = {name: bound.free for name, bound in bounds.items()}
         scarcest = min(free, key=lambda name: free[name])
         while slots > _AMPLE_SLOTS and 2 * slots > self._limits.job_share * free[scarcest]:
             slots //= 2
-        while slots >= max(FEWEST_SLOTS, tree.roots):
+        while slots >= fewest:
             leases: dict[str, Lease] = {}
             for name in free:
                 lease = self.pools[name].take(2 * slots) if 2 * slots <= free[name] else None
@@ -151,7 +162,7 @@ class Resources:
                 return Share(tree, slots, leases)
             self.give_back(leases)
             slots //= 2
-        raise UnavailableError(bounds[scarcest].refusal)
+        raise FullError(bounds[scarcest].refusal)
 
     def _bound(self, name: str, creator: str | None, job_class: JobClass, holders: Sequence[Job]) -> _Bound:
         """The tightest bound on a job at a switch."""
@@ -159,28 +170,38 @@ class Resources:
         bounds = [
             _Bound(
                 pool.free,
+                pool.size,
                 f"the slot pool of switch {name} is full: {pool.free // 2} of {pool.size // 2} slots are free; wait "
                 f"until a job ends, {FEWER_SLOTS}",
             )
         ]
         if creator is not None:
             held = leased_slots(name, _jobs_of(creator, holders))
+            most = int(self._limits.host_share * pool.size)
             bounds.append(
                 _Bound(
-                    int(self._limits.host_share * pool.size) - 2 * held,
+                    most - 2 * held,
+                    most,
                     f"the jobs of {creator} have all slots of switch {name} that one host may have; wait until "
                     f"one ends, {FEWER_SLOTS}",
                 )
             )
         if job_class.slots is not None:
             held = leased_slots(name, (job for job in holders if job.job_class == job_class.name))
-            bounds.append(_Bound(2 * (job_class.slots - held), job_class.slots_refusal(name, held)))
+            most = 2 * job_class.slots
+            bounds.append(_Bound(most - 2 * held, most, job_class.slots_refusal(name, held)))
         return min(bounds, key=lambda bound: bound.free)
 
 
 def leased_slots(switch: str, jobs: Iterable[Job]) -> int:
     """Slots of a switch that jobs lease together."""
     return sum(job.slots for job in jobs if switch in job.leases)
+
+
+def _least_part(bound: _Bound) -> int:
+    """The fewest slots that are worth leasing within a bound, rounded down to a power of two."""
+    part = bound.most // 2 // _LEAST_PART
+    return 1 << part.bit_length() >> 1
 
 
 def _ranks(at: Sequence[str]) -> dict[str, list[int]]:

@@ -465,6 +465,7 @@ class ControlClient:
             status=answer.status_code,
             title=str(problem.get("title", answer.reason_phrase)),
             detail=str(problem.get("detail", answer.text[:200])),
+            kind=str(problem.get("type", "")).rpartition(":")[2],
         )
 
 

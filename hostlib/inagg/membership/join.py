@@ -5,16 +5,17 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import partial
+from itertools import chain, repeat
 from typing import Any
 from urllib.parse import urlsplit
 
 from torch.distributed import DistStoreError
 
 from inagg._core import Transport, check_lanes
-from inagg.errors import ConfigurationError, InaggError, JobError, name_ranks
+from inagg.errors import ConfigurationError, ControllerRefusedError, InaggError, JobError, name_ranks
 from inagg.membership.assembly import Assembly, describe
 from inagg.membership.control import ControlClient
 from inagg.membership.interface import interface_of, source_address
@@ -30,6 +31,9 @@ from inagg_contract.documents import JobStatus, RegisteredWorker
 _log = logging.getLogger(__name__)
 
 _FEW_SLOTS = 16  # fewer packets in flight fill no link
+
+# Of the message that servers sum for a group: the first one warns. A program that has one such group often has many.
+_levels = chain([logging.WARNING], repeat(logging.INFO))
 
 # After a rank has failed, the others need this long to see it and to report their outcome: three looks, on a busy
 # machine.
@@ -101,15 +105,16 @@ def all_fall_back(ranks: Assembly, options: Options) -> bool:
     """Whether gloo does the sums, after `join` has raised an InaggError at all ranks. All ranks call it.
 
     Raises:
-        ConfigurationError: this rank has `options.fallback` ``"inner"``, another has ``"error"``.
+        ConfigurationError: this rank has `options.fallback` ``"inner"``, another has not.
     """
     wishes = ranks.exchange("fallback", options.fallback)
-    if options.fallback == "inner" and "error" in wishes:
+    other = next((rank for rank, wish in enumerate(wishes) if wish != "inner"), None)
+    if options.fallback == "inner" and other is not None:
         raise ConfigurationError(
             "there is no job, and fallback must be the same at all ranks: it is inner at rank "
-            f"{ranks.rank}, error at rank {wishes.index('error')}"
+            f"{ranks.rank}, {wishes[other]} at rank {other}"
         )
-    return "error" not in wishes
+    return other is None
 
 
 def _tell_address(client: ControlClient, ranks: Assembly, options: Options) -> str:
@@ -175,17 +180,7 @@ def _agree_on_job(
     """The job's number, and what sums for it."""
     if ranks.rank == 0:
         try:
-            create = partial(
-                client.create_job,
-                ranks.size,
-                options.slots,
-                hosts=_addresses(ranks, patience),
-                aggregation=options.aggregation,
-                servers=options.servers,
-                priority=options.priority,
-                job_class=options.job_class,
-            )
-            job = wait_for_room(create, options.wait_s, ranks.check)
+            job = _create_job(client, ranks, options, _addresses(ranks, patience))
             if job.slots < min(options.slots, _FEW_SLOTS):
                 _log.warning(
                     "inagg: job %d got %d of the %d slots that it asked for; so few make its sums slow",
@@ -198,7 +193,7 @@ def _agree_on_job(
             ranks.publish("job", {"error": describe(error)})
             raise
         created = {"id": job.id, "secret": secret, "aggregation": job.aggregation}
-        ranks.publish("job", created | {"asked": _aggregation(options)})
+        ranks.publish("job", created | {"asked": _aggregation(options), "fallback": options.fallback})
         return job.id, job.aggregation
     created = ranks.receive("job", 0, patience + timedelta(seconds=options.wait_s))
     if "error" in created:
@@ -208,9 +203,46 @@ def _agree_on_job(
             f"aggregation and servers must be the same at all ranks: they are {_aggregation(options)} at rank "
             f"{ranks.rank}, {created['asked']} at rank 0"
         )
+    if (
+        created["fallback"] == "server" != options.fallback
+        and created["aggregation"] == "server" != options.aggregation
+    ):
+        raise ConfigurationError(
+            "the switch has no room for this group, and fallback must be the same at all ranks: it is "
+            f"{options.fallback} at rank {ranks.rank}, server at rank 0"
+        )
     number = int(created["id"])
     client.learn_secret(number, created["secret"])
     return number, created["aggregation"]
+
+
+def _create_job(client: ControlClient, ranks: Assembly, options: Options, hosts: Sequence[str]) -> JobStatus:
+    """Create the job; on servers, if the switch has no room for it and the options do not say otherwise."""
+    create = partial(
+        client.create_job,
+        ranks.size,
+        options.slots,
+        hosts=hosts,
+        servers=options.servers,
+        priority=options.priority,
+        job_class=options.job_class,
+    )
+    try:
+        return wait_for_room(partial(create, aggregation=options.aggregation), options.wait_s, ranks.check)
+    except ControllerRefusedError as full:
+        if full.kind != "full" or options.fallback != "server" or options.aggregation == "server":
+            raise
+        try:
+            job = create(aggregation="server")
+        except ControllerRefusedError as error:
+            raise error.after(full) from None
+        _log.log(
+            next(_levels),
+            "inagg: job %d: servers sum for this group, with the same bits, because the switch has no room: %s",
+            job.id,
+            full.detail,
+        )
+        return job
 
 
 def _aggregation(options: Options) -> str:

@@ -42,6 +42,7 @@ def wait_for_room(create: Callable[[], JobStatus], wait_s: float, check: Callabl
                     status=error.status,
                     title=error.title,
                     detail=f"{error.detail} ({waited if wait_s > 0 else 'wait_s lets a job wait for room'})",
+                    kind=error.kind,
                 ) from None
             if not waits:
                 _log.warning("inagg: waiting up to %g s for room for the job: %s", wait_s, error.detail)

@@ -122,7 +122,7 @@ def test_no_rank_falls_back_if_another_does_not_allow_it() -> None:
     (first, _), (second, _) = run_ranks({}, {"INAGG_FALLBACK": "inner"})
     assert first["error"] == "ControllerUnreachableError"
     assert second["error"] == "ConfigurationError"
-    assert "it is inner at rank 1, error at rank 0" in second["message"]
+    assert "it is inner at rank 1, server at rank 0" in second["message"]
 
 
 def test_gloo_sums_if_the_job_fails_while_it_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:

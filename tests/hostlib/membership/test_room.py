@@ -22,7 +22,7 @@ from inagg.errors import (
     InaggError,
     JobError,
 )
-from inagg.membership import room
+from inagg.membership import join, room
 from inagg.membership.assembly import Assembly
 from inagg.membership.control import ControlClient
 from inagg.membership.join import _agree_on_job, _tell_address
@@ -41,25 +41,40 @@ WORKER = Path(__file__).with_name("room_worker.py")
 LIMIT_S = 120.0
 
 
-def refused(status: int = 503) -> ControllerRefusedError:
+def refused(status: int = 503, kind: str = "unavailable") -> ControllerRefusedError:
     return ControllerRefusedError(
-        url=URL, request="POST /jobs", status=status, title="Unavailable", detail="the pool is full"
+        url=URL,
+        request="POST /jobs",
+        status=status,
+        title="Unavailable",
+        detail="the pool is full",
+        kind=kind,
     )
 
 
 class BusyController(ControlClient):
-    """Raises these errors in turn, then creates the job."""
+    """Raises these errors in turn, then creates the job. asked: what is to sum, in each request."""
 
     def __init__(self, *errors: Exception) -> None:
         super().__init__(URL)
         self.errors = list(errors)
+        self.asked: list[str] = []
 
-    def create_job(self, workers: int, *_: Any, **__: Any) -> JobStatus:
+    def create_job(self, workers: int, *_: Any, aggregation: Any = "leased", **__: Any) -> JobStatus:
+        self.asked.append(aggregation)
         if self.errors:
             raise self.errors.pop(0)
-        status = status_of(workers)
+        status = status_of(workers).model_copy(update={"aggregation": aggregation})
         self.learn_secret(status.id, "secret")
         return status
+
+
+class FullController(BusyController):
+    """Has no room for jobs on a switch."""
+
+    def create_job(self, workers: int, *_: Any, aggregation: Any = "leased", **__: Any) -> JobStatus:
+        self.errors = [] if aggregation == "server" else [refused(kind="full")]
+        return super().create_job(workers, aggregation=aggregation)
 
 
 @pytest.fixture(autouse=True)
@@ -121,18 +136,21 @@ def test_a_rank_that_fails_ends_the_wait() -> None:
     assert len(controller.errors) == 999
 
 
-def agree(controller: ControlClient, *waits: float) -> list[Any]:
-    """What `_agree_on_job` returns or raises at each rank. waits: the rank's wait_s."""
+def agree(controller: ControlClient, *waits: float, fallbacks: Sequence[str] = ()) -> list[Any]:
+    """What `_agree_on_job` returns or raises at each rank. waits: the rank's wait_s. fallbacks: its fallback."""
     store = HashStore()
 
     def run(rank: int) -> Any:
         ranks = Assembly(store, rank, len(waits), timedelta(seconds=20))
-        options = Options(controller=URL, address=f"10.0.0.{1 + rank}", wait_s=waits[rank])
+        given = {"fallback": fallbacks[rank]} if fallbacks else {}
+        options = Options(controller=URL, address=f"10.0.0.{1 + rank}", wait_s=waits[rank], **given)
         client = controller if rank == 0 else ControlClient(URL)
         try:
             _tell_address(client, ranks, options)
             # The other ranks would not wait long enough for rank 0 without their own wait_s.
-            return _agree_on_job(client, ranks, options, timedelta(seconds=0.05 if rank else 20))
+            return _agree_on_job(
+                client, ranks, options, timedelta(seconds=0.05 if rank and waits[rank] > 1 else 20)
+            )
         except InaggError as error:
             return error
 
@@ -150,6 +168,57 @@ def test_the_other_ranks_learn_why_rank_0_did_not_get_the_job() -> None:
     assert isinstance(first, ControllerRefusedError)
     assert isinstance(second, JobError)
     assert f"rank 0 could not create the job: {first}" in str(second)
+
+
+def test_servers_sum_if_the_switch_is_full_and_the_first_time_this_is_a_warning(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join, "_levels", iter([logging.WARNING, logging.INFO]))
+    why = "the switch has no room: the pool is full"
+    for said in ([f"inagg: job 7: servers sum for this group, with the same bits, because {why}"], []):
+        controller = FullController()
+        with caplog.at_level(logging.WARNING):
+            (number, way), other = agree(controller, 0.0, 0.0)
+        assert (way, other) == ("server", (number, "server"))
+        assert controller.asked == ["leased", "server"]
+        assert [message.partition(" (wait_s")[0] for message in caplog.messages] == said
+        caplog.clear()
+
+
+def test_a_job_waits_for_slots_before_servers_sum_for_it() -> None:
+    controller = BusyController(*[refused(kind="full")] * 5)
+    assert agree(controller, 30.0, 30.0) == [(status_of(2).id, "leased")] * 2
+    controller = FullController()
+    assert [way for _, way in agree(controller, 0.05, 0.05)] == ["server"] * 2
+    assert controller.asked.count("leased") > 1
+
+
+@pytest.mark.parametrize(
+    ("error", "fallback"),
+    [(refused(), "server"), (refused(kind="full"), "error"), (refused(kind="full"), "inner")],
+)
+def test_servers_do_not_sum_for_another_reason_or_if_the_user_does_not_want_it(
+    error: InaggError, fallback: str
+) -> None:
+    controller = BusyController(error)
+    first, second = agree(controller, 0.0, 0.0, fallbacks=[fallback] * 2)
+    assert isinstance(first, ControllerRefusedError)
+    assert isinstance(second, JobError)
+    assert controller.asked == ["leased"]
+
+
+def test_the_reasons_of_both_ways_are_in_the_error() -> None:
+    controller = BusyController(refused(kind="full"), refused())
+    first, _ = agree(controller, 0.0, 0.0)
+    assert isinstance(first, ControllerRefusedError)
+    assert "the pool is full (wait_s lets a job wait for room); on servers: the pool is full" in str(first)
+
+
+def test_a_rank_with_another_fallback_is_told() -> None:
+    first, second = agree(FullController(), 0.0, 0.0, fallbacks=["server", "error"])
+    assert first[1] == "server"
+    assert isinstance(second, ConfigurationError)
+    assert "fallback must be the same at all ranks: it is error at rank 1, server at rank 0" in str(second)
 
 
 def test_a_job_with_few_slots_says_so_once(
@@ -244,11 +313,19 @@ def times_logged(group: WorkerGroup, text: str) -> list[int]:
 @pytest.mark.netns
 @pytest.mark.usefixtures("holder")
 def test_all_ranks_raise_if_there_is_no_room_in_time(network: Testbed) -> None:
-    first, second = end(wanting(network, "raises", wait_s="0.5"), network)
+    first, second = end(wanting(network, "raises", wait_s="0.5", fallback="error"), network)
     assert (first["error"], second["error"]) == ("ControllerRefusedError", "JobError")
     assert "the slot pool of switch s1 is full: 0 of 2 slots are free" in first["message"]
     assert "waited 0.5 s for room, as wait_s says" in first["message"]
     assert first["message"] in second["message"]
+
+
+@pytest.mark.netns
+@pytest.mark.usefixtures("holder")
+def test_servers_sum_if_there_is_no_room(network: Testbed) -> None:
+    group = wanting(network, "served")
+    assert [each["path"] for each in end(group, network)] == ["server", "server"]
+    assert times_logged(group, "servers sum for this group, with the same bits") == [1, 0]
 
 
 @pytest.mark.netns
