@@ -25,9 +25,10 @@ class _Watched:
 
 
 class Completers:
-    """The threads of one queue of sums.
+    """The threads of one queue of sums. The first one starts when a sum is first watched.
 
-    At least one thread is always free to see which sum ends next, so that a callback may wait for another sum.
+    From then on at least one thread is always free to see which sum ends next, so that a callback may wait for another
+    sum.
 
     job: its number is part of the threads' names.
     """
@@ -40,12 +41,12 @@ class Completers:
         self._ended = False  # the transport has failed, so no thread serves new entries of _watched
         self._threads: set[threading.Thread] = set()
         self._free = 0  # threads that are not in a callback
-        with self._lock:
-            self._add()
 
     def watch(self, reduction: Reduction, callback: Callback) -> None:
         """See `Reduction.on_finished`."""
         with self._lock:
+            if not self._ended and not self._threads:
+                self._add()
             if not self._ended:
                 watched = self._watched.setdefault(reduction.ticket, _Watched(reduction))
                 watched.callbacks.append(callback)
