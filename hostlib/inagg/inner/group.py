@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ from inagg.membership.assembly import CLOSING_S, Assembly
 from inagg.overloads import in_one_form
 from inagg.sums.calls import is_collective, is_reduction, measure
 from inagg.sums.reduction import memory_of
-from inagg.torch_versions import connecting_at_once, method_name
+from inagg.torch_versions import method_name
 
 # Methods for which gloo ignores the strides of tensors and works on the memory from the first element on, with the
 # number of leading arguments for which it does. Other methods copy tensors with gaps, or refuse them.
@@ -90,30 +91,6 @@ def _delegated(name: str) -> Callable[..., Any]:
     return method
 
 
-def _devices(address: str | None) -> list[Any]:
-    """Open gloo's devices: at `address`, or those that gloo would open by default.
-
-    Raises:
-        ConfigurationError: gloo does not have the transport that GLOO_DEVICE_TRANSPORT asks for.
-    """
-    gloo: Any = dist.ProcessGroupGloo  # torch's stub has neither its options nor its devices
-    how = connecting_at_once()
-    try:
-        if address is not None:
-            return [gloo.create_device(hostname=address, **how)]
-        interfaces = os.environ.get("GLOO_SOCKET_IFNAME")
-        if interfaces:
-            return [gloo.create_device(interface=interface, **how) for interface in interfaces.split(",")]
-        return [gloo.create_default_device(**how)]
-    except RuntimeError as error:
-        if "unsupported gloo device" not in str(error):
-            raise
-        raise ConfigurationError(
-            f"GLOO_DEVICE_TRANSPORT is {os.environ.get('GLOO_DEVICE_TRANSPORT')!r}, a transport that gloo does not "
-            "have in this torch. Unset it: the default is TCP"
-        ) from error
-
-
 class _Rendezvous(Store):
     """Gloo's store while it connects. A wait for a rank ends with an error when that rank has ended."""
 
@@ -142,7 +119,8 @@ def _gloo(ranks: Assembly, devices: list[Any]) -> Any:
     # long as this.
     settings._timeout = min(ranks.timeout, _CONNECT) / 5
     settings._devices = devices
-    settings._threads = 2 * len(devices)  # as gloo has it
+    # Ranks begin the collectives of a group in the same order, so one thread can do them one after another.
+    settings._threads = 1
     try:
         rendezvous = _Rendezvous(ranks)  # a variable, because gloo does not keep it alive
         group = gloo(rendezvous, ranks.rank, ranks.size, settings)
@@ -218,10 +196,13 @@ class ForwardingGroup(dist.ProcessGroup):
         _living.add(self)
 
     def _connect(self, ranks: Assembly, store: Store, address: str | None, cuda: _cuda.InnerCuda) -> None:
-        self._connections = GlooConnections(
-            lambda: _devices(address), lambda devices: _gloo(ranks, devices), ranks
-        )
-        chosen = _cuda.agree(ranks, cuda)
+        self._connections = GlooConnections(address, partial(_gloo, ranks), ranks)
+        try:
+            chosen = _cuda.agree(ranks, cuda)
+        except BaseException:
+            self._connections.close()
+            raise
+        self._connections.all_connected()
         if chosen == "nccl":
             self._nccl = _cuda.nccl_group(PrefixStore("nccl", store), ranks.rank, ranks.size, ranks.timeout)
         self._backends = {"cpu": self._connections.group}
@@ -313,7 +294,7 @@ class ForwardingGroup(dist.ProcessGroup):
             self._under_way.clear()
             self._backends = {}
             self._inner = self._nccl = None
-            self._connections.group = None
+            self._connections.close()
 
     def _drain(self) -> None:
         """Wait for gloo's collectives under way, until no byte has moved for DRAIN_S."""

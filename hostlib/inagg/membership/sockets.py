@@ -38,3 +38,10 @@ def tcp_sockets() -> Iterator[socket.socket]:
         with found:
             if found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM:
                 yield found
+
+
+def listeners() -> Iterator[tuple[str, int]]:
+    """The addresses and ports at which this process listens."""
+    for tcp in tcp_sockets():
+        if tcp.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            yield tcp.getsockname()[:2]
