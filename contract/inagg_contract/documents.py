@@ -28,6 +28,7 @@ DEFAULT_PORT = 9560
 DEFAULT_SERVER_PORT = 18754  # UDP, of an aggregation server; a switch takes packets to INAGG_PORT for its own
 MOST_WORKERS = 4096
 MOST_BODY_BYTES = 1 << 20  # a heartbeat may contain the texts of thousands of collectives
+MOST_BEATS = 256  # heartbeats in one request
 LONGEST_CALL = 1000  # characters
 LONGEST_REASON = 2000  # characters
 
@@ -201,6 +202,21 @@ class Beat(Request):
     sums: NonNegative = 0
     waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
     chunks: Chunks | None = None
+
+
+class RankBeat(Request):
+    """The heartbeat of one rank among those of POST /heartbeats. secret: of the job."""
+
+    job: Annotated[int, Field(ge=1, le=65535)]
+    rank: NonNegative
+    secret: str
+    beat: Beat
+
+
+class RankBeats(Request):
+    """The body of POST /heartbeats: those of the groups of one process."""
+
+    beats: Annotated[list[RankBeat], Field(max_length=MOST_BEATS)]
 
 
 class NewServer(Request):
@@ -399,6 +415,19 @@ class Heartbeat(Answer):
     ask: Annotated[CallRange | None, AfterValidator(_ascending), _unless_unreadable(None)] = None
     waits: Annotated[Mapping[Rank, Waits], _unless_unreadable({})] = {}
     chunks: Annotated[Chunks | None, _unless_unreadable(None)] = None
+
+
+class RankAnswer(Answer):
+    """The answer to one of several heartbeats: what POST /jobs/{id}/workers/{rank}/heartbeat would have answered."""
+
+    heartbeat: Heartbeat | None = None
+    problem: Problem | None = None
+
+
+class RankAnswers(Answer):
+    """The answer to POST /heartbeats, in the order of the request."""
+
+    answers: tuple[RankAnswer, ...]
 
 
 class TreeSwitch(Answer):

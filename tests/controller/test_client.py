@@ -17,7 +17,7 @@ from inagg.errors import (
     JobError,
 )
 from inagg.membership.control import ControlClient
-from inagg.membership.heartbeat import Failure, HeartbeatMonitor, HeartbeatThread
+from inagg.membership.heartbeat import Failure, HeartbeatMonitor, RankHeartbeat
 from inagg.sums.journal import Journal, Report
 from inagg_contract.documents import Heartbeat, Lost, Mismatch, PacketCount
 from tests.controller.launching import Launcher, read_line
@@ -331,10 +331,14 @@ def test_a_controller_that_does_not_know_the_rank_is_a_failure_at_once(status: i
 
 def beating(
     client: ControlClient, failed: list[Failure], rank: int = 0, timeout_s: float = 0.2
-) -> HeartbeatThread:
-    thread = HeartbeatThread(client, 1, rank, 0.01, timeout_s, failed.append, Journal())
+) -> RankHeartbeat:
+    thread = RankHeartbeat(client, 1, rank, 0.01, timeout_s, failed.append, Journal())
     thread.start()
     return thread
+
+
+def heartbeat_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "inagg-heartbeat"]
 
 
 def test_the_thread_beats_until_stopped_and_stops_at_once() -> None:
@@ -343,7 +347,7 @@ def test_the_thread_beats_until_stopped_and_stops_at_once() -> None:
     thread = beating(client, failed)
     wait_until(lambda: len(requests) >= 3, "three heartbeats")
     thread.stop()
-    assert not thread.is_alive()
+    assert not heartbeat_threads()
     assert failed == []
     thread.stop()
 
@@ -374,7 +378,7 @@ def test_the_thread_reports_a_failure_once_and_ends() -> None:
     failed: list[Failure] = []
     thread = beating(client, failed)
     wait_until(lambda: failed, "a failure is reported")
-    thread.join(10)
+    wait_until(lambda: not heartbeat_threads(), "its thread has ended")
     thread.stop()
     assert failed == [Failure("rank 1: no heartbeat for 3 s", (1,))]
 
@@ -407,7 +411,7 @@ def test_switches_are_looked_for_only_when_the_controller_does_not_answer() -> N
         looked_after.append(len(requests))
         return ("leaf2 (10.0.255.2)",)
 
-    thread = HeartbeatThread(client, 1, 0, 0.01, 600.0, failed.append, Journal(), switches_down=down)
+    thread = RankHeartbeat(client, 1, 0, 0.01, 600.0, failed.append, Journal(), switches_down=down)
     thread.start()
     wait_until(lambda: failed, "a failure is reported")
     thread.stop()
@@ -431,7 +435,7 @@ def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch() -> None:
     failed: list[Failure] = []
     client = ControlClient(URL, transport=httpx.MockTransport(handle))
     # The interval is endless, so the answer to the question is sent at once.
-    thread = HeartbeatThread(client, 1, 0, 1e6, 1e6, failed.append, journal, lambda: (7, 0.25))
+    thread = RankHeartbeat(client, 1, 0, 1e6, 1e6, failed.append, journal, lambda: (7, 0.25))
     thread.confer(10.0)
     assert reports[0] == {"begun": 4, "sums": 7, "waited_s": 0.25}
     assert reports[1] == {
@@ -450,12 +454,12 @@ def test_stopping_from_the_failure_callback_does_not_wait_for_itself() -> None:
         thread.stop()
         stopped.set()
 
-    thread = HeartbeatThread(client, 1, 0, 0.01, 1.0, on_failure, Journal())
+    thread = RankHeartbeat(client, 1, 0, 0.01, 1.0, on_failure, Journal())
     thread.start()
     assert stopped.wait(10)
-    thread.join(10)
+    wait_until(lambda: not heartbeat_threads(), "its thread has ended")
 
 
 def test_stopping_a_thread_that_was_never_started_is_harmless() -> None:
     client, _ = answering(BEAT)
-    HeartbeatThread(client, 1, 0, 0.01, 1.0, lambda failure: None, Journal()).stop()
+    RankHeartbeat(client, 1, 0, 0.01, 1.0, lambda failure: None, Journal()).stop()

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 WORKER = """
 import ctypes, os, socket, struct, sys, threading, time, httpx
 from inagg.membership.control import ControlClient
-from inagg.membership.heartbeat import HeartbeatThread
+from inagg.membership.heartbeat import RankHeartbeat
 from inagg.sums.journal import Journal
 
 class Terminated(httpx.HTTPTransport):
@@ -38,7 +38,7 @@ for one in (client, attending):
 mac = f"02:00:00:00:00:0{rank + 1}"
 policy = client.register(1, rank, ip=f"10.0.0.{rank + 1}", mac=mac, udp_port=4000, port=rank + 1).policy
 presence = attending.attend(1, rank, policy.heartbeat_interval_s)
-HeartbeatThread(
+RankHeartbeat(
     client, 1, rank, policy.heartbeat_interval_s, policy.heartbeat_timeout_s, failed, Journal()
 ).start()
 print("in", flush=True)

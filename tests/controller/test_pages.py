@@ -158,7 +158,11 @@ def test_the_documentation_says_which_secret_each_operation_needs(serving: Servi
         for path, methods in run(body).items()
         for method, operation in methods.items()
     }
-    assert {request for request, secrets in needed.items() if not secrets} == {"GET /health", "POST /jobs"}
+    assert {request for request, secrets in needed.items() if not secrets} == {
+        "GET /health",
+        "POST /jobs",
+        "POST /heartbeats",  # each beat has a secret
+    }
     for request, secrets in needed.items():
         if secrets:
             expected = "secret of the job" if "/jobs/{number}" in request else "operator's token"

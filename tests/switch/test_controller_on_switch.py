@@ -22,7 +22,7 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from inagg.errors import ControllerRefusedError
 from inagg.membership.control import ControlClient
-from inagg.membership.heartbeat import Failure, HeartbeatThread
+from inagg.membership.heartbeat import Failure, RankHeartbeat
 from inagg.membership.multicast import open_socket
 from inagg.sums.journal import Journal
 from inagg_contract.constants import EXPONENT_CHECK
@@ -405,7 +405,7 @@ def test_a_rank_without_heartbeats_is_lost_and_the_other_rank_is_informed(testbe
 
         policy = job.policy
         beats = [
-            HeartbeatThread(
+            RankHeartbeat(
                 client,
                 job.id,
                 rank,

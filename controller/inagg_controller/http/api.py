@@ -47,6 +47,9 @@ from inagg_contract.documents import (
     PacketCount,
     Policy,
     Problem,
+    RankAnswer,
+    RankAnswers,
+    RankBeats,
     RegisteredWorker,
     Relay,
     ServedJob,
@@ -171,6 +174,21 @@ def _open(service: Service) -> APIRouter:
         )
         job = await service.create(new, host)
         return CreatedJob.model_construct(**dict(_job(service, job)), secret=job.secret)
+
+    @router.post("/heartbeats")
+    async def heartbeats(body: RankBeats, request: Request) -> RankAnswers:
+        """The heartbeats of the groups of one process. Each has its own secret and its own answer: a refused one does
+        not affect the others."""
+        answers = []
+        for each in body.beats:
+            try:
+                request.app.state.gate.check(str(each.job), each.secret)
+                job = service.heartbeat(each.job, each.rank, _report(each.beat))
+                answers.append(RankAnswer.model_construct(heartbeat=_heartbeat(job)))
+            except RequestError as refused:
+                request.app.state.refusals[refused.status] += 1
+                answers.append(RankAnswer.model_construct(problem=Problem(**_problem_of(refused))))
+        return RankAnswers.model_construct(answers=tuple(answers))
 
     return router
 
@@ -566,11 +584,19 @@ def _losses(service: Service) -> LossList:
     )
 
 
+def _document(status: int, kind: str, title: str, detail: str) -> dict[str, Any]:
+    return {"type": f"urn:inagg:{kind}", "title": title, "status": status, "detail": detail}
+
+
+def _problem_of(error: RequestError) -> dict[str, Any]:
+    return _document(error.status, error.kind, error.title, str(error))
+
+
 def _problem(
     status: int, kind: str, title: str, detail: str, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
     return JSONResponse(
-        {"type": f"urn:inagg:{kind}", "title": title, "status": status, "detail": detail},
+        _document(status, kind, title, detail),
         status_code=status,
         headers=headers,
         media_type="application/problem+json",

@@ -58,9 +58,13 @@ class Gate:
     def admit_member(self, request: Request) -> None:
         """Raise UnauthorizedError, UnknownJobError or ForbiddenError unless the request may access the path's job."""
         presented = _presented(request, "the job's secret, which the answer to POST /jobs contains")
+        self.check(request.path_params["number"], presented)
+
+    def check(self, job: str, presented: str) -> None:
+        """Raise UnknownJobError or ForbiddenError unless a secret permits access to a job. job: its number, as text."""
         if same(presented, self._operators_token):
             return
-        number = _number(request.path_params["number"])
+        number = _number(job)
         if not same(presented, self._job(number).secret):
             raise ForbiddenError(
                 f"this is not the secret of job {number}, which the answer to POST /jobs contains; the controller may "

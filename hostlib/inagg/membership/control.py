@@ -7,6 +7,7 @@ only if the request never reached the controller, and a heartbeat never: the nex
 
 import contextlib
 import json
+import os
 import re
 import socket
 import time
@@ -29,6 +30,7 @@ from inagg.membership.sockets import ending_in_silence
 from inagg.sums.journal import Report
 from inagg_contract.documents import (
     DEFAULT_JOB_CLASS,
+    MOST_BEATS,
     MOST_BODY_BYTES,
     AskedAggregation,
     Beat,
@@ -45,6 +47,10 @@ from inagg_contract.documents import (
     NewJob,
     NewServer,
     NewWorker,
+    RankAnswer,
+    RankAnswers,
+    RankBeat,
+    RankBeats,
     RefusedJob,
     RegisteredWorker,
     ServedJobId,
@@ -105,6 +111,7 @@ class ControlClient:
         self._closed = False
         # Not an httpx.Client, which would log every heartbeat at INFO, among the user's own requests. No proxies from
         # the environment: they do not lead to a controller on the training network.
+        self._own_transport = transport is None
         self._transport = transport or httpx.HTTPTransport(
             trust_env=False, socket_options=ending_in_silence(_SILENT_S)
         )
@@ -162,8 +169,8 @@ class ControlClient:
         return created
 
     def secret(self, job: int) -> str:
-        """The secret of a job that this client has created. Other clients need it for requests about the job."""
-        return self._secrets[job]
+        """The secret with which this client makes requests about a job; empty without one. Others need it too."""
+        return self._secrets.get(job, self._token) or ""
 
     def learn_secret(self, job: int, secret: Any) -> None:
         """Use the secret of a job that another client has created. Raises ControllerError if it cannot be a secret."""
@@ -267,6 +274,43 @@ class ControlClient:
         path = f"/jobs/{job}/workers/{rank}/heartbeat"
         answer = self._request("POST", path, job=job, body=body, timeout_s=timeout_s, repeat="never")
         return self._read(Heartbeat, answer, "a heartbeat")
+
+    def heartbeats(
+        self, beats: Sequence[tuple[int, int, str, Report]], *, timeout_s: float | None = None
+    ) -> list[Heartbeat | ControllerRefusedError]:
+        """As `heartbeat`, for several ranks of this process at once: (job, rank, secret, report), without texts.
+
+        Returns, for each, the answer or the refusal. If no answer comes to all of them, this raises as `heartbeat`.
+        """
+        found: list[Heartbeat | ControllerRefusedError] = []
+        for first in range(0, len(beats), MOST_BEATS):
+            some = beats[first : first + MOST_BEATS]
+            body = RankBeats.model_construct(
+                beats=[
+                    RankBeat.model_construct(job=job, rank=rank, secret=secret, beat=_beat(report))
+                    for job, rank, secret, report in some
+                ]
+            )
+            document = self._request("POST", "/heartbeats", body=body, timeout_s=timeout_s, repeat="never")
+            answers = self._read(RankAnswers, document, "the answer to heartbeats").answers
+            if len(answers) != len(some):
+                raise self._wrong_answer(f"the answer to {len(some)} heartbeats", f"{len(answers)} answers")
+            found += [self._beat_answer(answer) for answer in answers]
+        return found
+
+    def _beat_answer(self, answer: RankAnswer) -> Heartbeat | ControllerRefusedError:
+        if answer.heartbeat is not None:
+            return answer.heartbeat
+        if answer.problem is None:
+            raise self._wrong_answer("the answer to a heartbeat", "neither an answer nor a problem")
+        problem = answer.problem.model_dump()
+        return self._refusal(problem["status"], problem, "POST /heartbeats", "", "")
+
+    @property
+    def shared_with(self) -> tuple[object, ...]:
+        """Equal for clients that could send one another's requests."""
+        standard = type(self) is ControlClient and self._own_transport
+        return (os.getpid(), self.base_url) if standard else (os.getpid(), id(self))
 
     def attend(self, job: int, rank: int, interval_s: float) -> Presence:
         """Open the connection by which the controller sees that this process lives (docs/protocol.md, 6.3).
@@ -458,13 +502,19 @@ class ControlClient:
         if answer.is_success:
             return document
         problem = document if isinstance(document, dict) else {}
-        kind = ControllerForbiddenError if answer.status_code in (401, 403) else ControllerRefusedError
-        raise kind(
+        raise self._refusal(answer.status_code, problem, request, answer.reason_phrase, answer.text[:200])
+
+    def _refusal(
+        self, status: int, problem: Mapping[str, Any], request: str, title: str, detail: str
+    ) -> ControllerRefusedError:
+        """The error for a problem document. title, detail: if it has none."""
+        kind = ControllerForbiddenError if status in (401, 403) else ControllerRefusedError
+        return kind(
             url=self.base_url,
             request=request,
-            status=answer.status_code,
-            title=str(problem.get("title", answer.reason_phrase)),
-            detail=str(problem.get("detail", answer.text[:200])),
+            status=status,
+            title=str(problem.get("title", title)),
+            detail=str(problem.get("detail", detail)),
             kind=str(problem.get("type", "")).rpartition(":")[2],
         )
 

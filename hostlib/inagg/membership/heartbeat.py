@@ -3,7 +3,7 @@
 
 The controller sees through another connection (`presence`) that the process lives, so heartbeats may be late.
 
-`HeartbeatMonitor` decides what the answers mean, without a clock or a thread. `HeartbeatThread` supplies both.
+`HeartbeatMonitor` decides what the answers mean, without a clock or a thread. `RankHeartbeat` supplies the time.
 """
 
 import logging
@@ -22,6 +22,7 @@ from inagg.errors import (
     MismatchError,
     PeerLostError,
 )
+from inagg.membership import beating
 from inagg.membership.control import ControlClient
 from inagg.sums.journal import Journal, Report
 from inagg_contract.documents import Chunks, Heartbeat, Mismatch, Waits
@@ -36,9 +37,6 @@ _LEAVING_S = 3.0
 
 # How long a rank confers. In less time the controller sees a dead process, and gets a few beats of all ranks.
 _CONFER_S = 3.0
-
-# A beat may take this part of the timeout. The next one then uses another connection.
-_PATIENCE = 1 / 3
 
 # How long stopping waits for a heartbeat under way.
 _STOP_TIMEOUT_S = 1.0
@@ -127,21 +125,23 @@ class HeartbeatMonitor:
         return Failure(f"no answer to heartbeats for {silence:.1f} s: {error}", ())
 
 
-class HeartbeatThread(threading.Thread):
+class RankHeartbeat:
     """Beats for one rank until stopped, or until on_failure has been called, which happens at most once.
+
+    `beating` decides when: the ranks that a process has in several jobs beat together.
 
     Args:
         interval_s, timeout_s: heartbeat_interval_s and heartbeat_timeout_s of the job's policy.
-        on_failure: called with the failure, on this thread or on one that confers. The failure has no lost ranks if no
-            other rank is to blame: the controller is gone, or the switch has restarted.
+        on_failure: called with the failure, on the thread of `beating` or on one that confers. The failure has no lost
+            ranks if no other rank is to blame: the controller is gone, or the switch has restarted.
         journal: the collectives that this rank has called; part of each heartbeat.
         waited: returns how many sums this rank has done, and the seconds that it waited for others to begin them; part
             of each heartbeat.
         chunks: returns the chunks of the server in this process, by where they were summed, None if it does not serve
             the job; part of each heartbeat.
         before_beat: called before each regular beat.
-        switches_down: called when the controller does not answer a regular beat. Returns the switches of the job that
-            are down. May take seconds; the event is set when the thread should stop.
+        switches_down: called when the controller does not answer a regular beat, once for ranks with equal ones.
+            Returns the switches of the job that are down. May take seconds; the event is set when beats should stop.
 
     `waits` has the same of all ranks, and `chunks` those of all servers, None without servers, from the controller's
     last answer.
@@ -161,25 +161,29 @@ class HeartbeatThread(threading.Thread):
         before_beat: Callable[[], None] = lambda: None,
         switches_down: Callable[[threading.Event], Sequence[str]] = lambda _stopping: (),
     ) -> None:
-        super().__init__(name=f"inagg-heartbeat-{job}-{rank}", daemon=True)
-        self._client = client
-        self._job = job
-        self._rank = rank
-        self._interval_s = interval_s
-        self._timeout_s = timeout_s
+        self.client = client
+        self.job = job
+        self.rank = rank
+        self.interval_s = interval_s
+        self.timeout_s = timeout_s
         self._on_failure = on_failure
         self._journal = journal
         self._waited = waited
         self._chunks = chunks
         self._before_beat = before_beat
-        self._switches_down = switches_down
+        self.switches_down = switches_down
         self.waits: Mapping[int, Waits] = {}
         self.chunks: Chunks | None = None
         self._asked: tuple[int, int] | None = None
-        self._stopping = threading.Event()
+        self.stopping = threading.Event()
+        self._turn = threading.Lock()  # held while what a regular beat reports is put together
         # Guards the monitor, and decides whether stopping or failing comes first; on_failure runs under it.
         self._lock = threading.RLock()
         self._monitor = HeartbeatMonitor(timeout_s=timeout_s, now=time.monotonic())
+
+    def start(self) -> None:
+        """Begin to beat. The first beat is due within an interval."""
+        beating.begin(self)
 
     def stop(self) -> None:
         """Stop beating. on_failure is not called after this has returned. Any thread may call it, repeatedly too.
@@ -187,17 +191,41 @@ class HeartbeatThread(threading.Thread):
         It waits at most a second for a beat under way.
         """
         with self._lock:
-            self._stopping.set()
-        if self.is_alive() and self is not threading.current_thread():
-            self.join(_STOP_TIMEOUT_S)
+            self.stopping.set()
+        beating.end(self, _STOP_TIMEOUT_S)
+        if self._turn.acquire(timeout=_STOP_TIMEOUT_S):
+            self._turn.release()
 
-    def run(self) -> None:
-        """The thread's body."""
-        next_beat = time.monotonic()
-        while not self._stopping.wait(max(0.0, next_beat - time.monotonic())):
-            next_beat = max(next_beat + self._interval_s, time.monotonic())
+    def prepare(self) -> Report | None:
+        """What the regular beat that is due now reports; None if no beat is due any more."""
+        with self._turn:
+            if self.stopping.is_set():
+                return None
             self._before_beat()
-            self._settle(self._beat(self._switches_down))
+            return self._report(self._asked)
+
+    def answered(self, answer: Heartbeat | ControllerRefusedError) -> None:
+        """Take the answer to a beat that was sent with those of other ranks."""
+        if isinstance(answer, ControllerRefusedError):
+            self._settle(partial(self._monitor.refused, answer))
+        elif self._note(answer, None):
+            self.beat()
+        else:
+            self._settle(partial(self._monitor.answered, answer))
+
+    def unanswered(self, error: ControllerError, down: Sequence[str]) -> None:
+        """Take the failure of a regular beat. down: the switches of the job that are down."""
+        self._settle(partial(self._monitor.silent, error, down=down))
+
+    def beat(self) -> None:
+        """Send a regular beat alone."""
+        self._settle(self._beat(self.switches_down))
+
+    def end(self, error: Exception) -> None:
+        """End the job for this rank, because its beats have."""
+        _log.error("job %d, rank %d: no more heartbeats", self.job, self.rank, exc_info=error)
+        ended = Failure(f"heartbeats ended: {type(error).__name__}: {error}", ())
+        self._settle(lambda _: ended)
 
     def confer(self, timeout_s: float = _CONFER_S) -> None:
         """Beat quickly, on the caller's thread, until the job has failed, this has been stopped, or timeout_s is over.
@@ -205,7 +233,7 @@ class HeartbeatThread(threading.Thread):
         For a rank that has seen something fail, when other ranks or the controller may know the reason.
         """
         end = time.monotonic() + timeout_s
-        while time.monotonic() < end and not self._stopping.wait(_CONFER_PAUSE_S):
+        while time.monotonic() < end and not self.stopping.wait(_CONFER_PAUSE_S):
             self._settle(self._beat())
         with self._lock:  # if it has failed just now, on_failure has been called
             return
@@ -213,22 +241,29 @@ class HeartbeatThread(threading.Thread):
     def beat_once_more(self, timeout_s: float) -> None:
         """After stop(), report what has been done since the last beat, while this rank is in the job."""
         try:
-            self._client.heartbeat(self._job, self._rank, self._report(None), timeout_s=timeout_s)
+            self.client.heartbeat(self.job, self.rank, self._report(None), timeout_s=timeout_s)
         except InaggError as error:
-            _log.debug("job %d, rank %d: no last heartbeat: %s", self._job, self._rank, error)
+            _log.debug("job %d, rank %d: no last heartbeat: %s", self.job, self.rank, error)
 
     def _report(self, asked: tuple[int, int] | None) -> Report:
         sums, waited_s = self._waited()
         return replace(self._journal.report(asked), sums=sums, waited_s=waited_s, chunks=self._chunks())
 
+    def _note(self, beat: Heartbeat, asked: tuple[int, int] | None) -> bool:
+        """Keep what an answer says. Returns whether the controller asks for several calls, and not again."""
+        ask = None if beat.ask is None else (beat.ask.first, beat.ask.last)
+        self._asked, self.waits, self.chunks = ask, beat.waits, beat.chunks
+        return ask is not None and ask != asked and ask[0] != ask[1]
+
     def _settle(self, judge: Callable[[float], Failure | None]) -> None:
         with self._lock:
-            failure = None if self._stopping.is_set() else judge(time.monotonic())
+            failure = None if self.stopping.is_set() else judge(time.monotonic())
             if failure is None:
                 return
-            self._stopping.set()
-            _log.error("job %d, rank %d: the job has ended early: %s", self._job, self._rank, failure.reason)
-            others = tuple(rank for rank in failure.lost_ranks if rank != self._rank)
+            self.stopping.set()
+            beating.end(self, 0.0)
+            _log.error("job %d, rank %d: the job has ended early: %s", self.job, self.rank, failure.reason)
+            others = tuple(rank for rank in failure.lost_ranks if rank != self.rank)
             self._on_failure(replace(failure, lost_ranks=others))
 
     def _beat(
@@ -244,17 +279,15 @@ class HeartbeatThread(threading.Thread):
         try:
             for _ in range(2):
                 asked = self._asked
-                beat = self._client.heartbeat(
-                    self._job, self._rank, self._report(asked), timeout_s=_PATIENCE * self._timeout_s
+                beat = self.client.heartbeat(
+                    self.job, self.rank, self._report(asked), timeout_s=beating.PATIENCE * self.timeout_s
                 )
-                ask = None if beat.ask is None else (beat.ask.first, beat.ask.last)
-                self._asked, self.waits, self.chunks = ask, beat.waits, beat.chunks
-                if ask is None or ask == asked or ask[0] == ask[1]:
+                if not self._note(beat, asked):
                     break
         except ControllerRefusedError as error:
             return partial(self._monitor.refused, error)
         except ControllerUnreachableError as error:
-            return partial(self._monitor.silent, error, down=switches_down(self._stopping))
+            return partial(self._monitor.silent, error, down=switches_down(self.stopping))
         except ControllerError as error:
             return partial(self._monitor.silent, error)
         except RuntimeError as error:  # httpx's, once the client has been closed

@@ -14,6 +14,7 @@ import socket
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Collection, Iterator, Mapping
 from typing import Self
 
@@ -46,11 +47,17 @@ class SwitchPings:
 
     @classmethod
     def of(cls, worker: RegisteredWorker) -> Self:
-        """For a rank that has registered. A job on servers has no switches."""
-        if worker.switch is None or worker.aggregator is None:
-            return cls("", {})
-        addresses = {switch.switch: switch.aggregator_ip for switch in worker.tree}
-        return cls(worker.switch, addresses | {worker.switch: worker.aggregator.ip})
+        """For a rank that has registered; the same object for jobs with the same switches. Servers have none."""
+        own, addresses = "", {}
+        if worker.switch is not None and worker.aggregator is not None:
+            own = worker.switch
+            addresses = {switch.switch: switch.aggregator_ip for switch in worker.tree}
+            addresses[own] = worker.aggregator.ip
+        key = (cls, own, *addresses.items())
+        found = _known.get(key)
+        if not isinstance(found, cls):
+            found = _known[key] = cls(own, addresses)
+        return found
 
     def learn(self) -> None:
         """Ping the switches that have not answered yet. To be called repeatedly while the network is well."""
@@ -95,6 +102,10 @@ class SwitchPings:
                     if not waiting:
                         break
         return set(switches) - set(waiting.values())
+
+
+# Those that a group uses.
+_known: "weakref.WeakValueDictionary[object, SwitchPings]" = weakref.WeakValueDictionary()
 
 
 def _open() -> socket.socket | None:

@@ -9,7 +9,7 @@ from typing import Any
 from inagg._core import EngineError, Transport
 from inagg.errors import InaggError, IntegrityError, JobError, MismatchError
 from inagg.membership.control import ControlClient
-from inagg.membership.heartbeat import Failure, HeartbeatThread
+from inagg.membership.heartbeat import Failure, RankHeartbeat
 from inagg.membership.mtu_probe import MtuProbe
 from inagg.membership.multicast import MulticastWatch
 from inagg.membership.own_server import OwnServer
@@ -77,7 +77,7 @@ class Session:
         self.sums = SumQueue(
             self, transport, workers=status.workers, words=status.words, journal=self.journal
         )
-        self._heartbeat = HeartbeatThread(
+        self._heartbeat = RankHeartbeat(
             client,
             self.id,
             rank,
