@@ -331,6 +331,9 @@ class Server:
         """Forget a job, if it is served."""
 
     def stats(self) -> ServerStats: ...
+    def chunks(self, job: int, epoch: int) -> dict[str, int] | None:
+        """What it has summed for a job, as in ServedJob; None if it does not serve it."""
+
     def close(self) -> None:
         """End the thread. Packets that come later are lost."""
 

@@ -35,6 +35,9 @@ _FEW_SLOTS = 16  # fewer packets in flight fill no link
 # Of the message that servers sum for a group: the first one warns. A program that has one such group often has many.
 _levels = chain([logging.WARNING], repeat(logging.INFO))
 
+# Between the beats of a presence, a part of the time after which its silence counts.
+_BEATS_PART = 0.1
+
 # After a rank has failed, the others need this long to see it and to report their outcome: three looks, on a busy
 # machine.
 _OUTCOMES_PATIENCE = timedelta(seconds=15)
@@ -271,7 +274,7 @@ def _enter(
         own: OwnServer | None = None
         if aggregation != "leased" and options.servers == "colocated":
             with confined_to(options.cpus):
-                own = undo.enter_context(OwnServer(address))
+                own = undo.enter_context(OwnServer(address, client.base_url, options.cpus))
         status = client.register(
             job,
             rank,
@@ -347,7 +350,9 @@ def _begin(
     """Start the presence, the transport and the heartbeat of a registered rank. They take over `udp` and `own`."""
     policy, rank = status.policy, status.rank
     with contextlib.ExitStack() as undo:
-        presence = client.attend(status.id, rank, policy.heartbeat_interval_s)
+        presence = client.attend(
+            status.id, rank, max(policy.heartbeat_interval_s, _BEATS_PART * policy.heartbeat_timeout_s)
+        )
         undo.callback(presence.close)
         results: socket.socket | None = None
         way: dict[str, Any] = {}

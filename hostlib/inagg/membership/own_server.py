@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aggregation server that a rank's process runs for its own job (docs/protocol.md, 5.6)."""
+"""The aggregation server that a process runs for the jobs of its groups (docs/protocol.md, 5.6).
+
+The groups of a process at one address share a server: its socket and its thread. It runs while a group needs it.
+"""
 
 import contextlib
 import logging
+import os
 import socket
+import threading
 import time
 from typing import Self
 
@@ -15,30 +20,50 @@ from inagg_contract.sizes import server_memory
 
 _log = logging.getLogger(__name__)
 
-# The largest job that the process may be given to serve.
-_MOST_SLOTS, _MOST_WORDS = 1 << 16, 255
+# The largest job that the process may be given to serve, and how many of them.
+_MOST_SLOTS, _MOST_WORDS, _MOST_JOBS = 1 << 16, 255, 1 << 16
 # How long ranks that have left still serve those that have not: they may lack their last results. Later, their leaving
 # is a failure for those anyway (heartbeat.py).
 _LINGER_S = 3.0
 _FIRST_PAUSE_S = 0.05
 
 
+class _Shared:
+    """A server, and how many groups use it."""
+
+    def __init__(self, address: str) -> None:
+        udp = bind(address)
+        self.udp_port: int = udp.getsockname()[1]
+        memory = _MOST_JOBS * server_memory(_MOST_SLOTS, 1, _MOST_WORDS)
+        self.server = Server(socket_fd=udp.detach(), memory=memory)
+        self.users = 0
+
+
 class OwnServer:
-    """A server for one job, at a free UDP port of an address of this host.
+    """One group's use of the server of this process.
+
+    address: of this host. controller: its URL; it numbers the jobs, so groups of another one have another server. cpus:
+    of the group's threads, as `Options.cpus`; groups with others have another server.
 
     Raises:
         ConfigurationError: this host does not have the address.
     """
 
-    def __init__(self, address: str) -> None:
-        udp = bind(address)
-        self.udp_port: int = udp.getsockname()[1]
+    def __init__(self, address: str, controller: str = "", cpus: str | None = None) -> None:
+        self._key = (os.getpid(), address, controller, cpus)
+        with _sharing:
+            if self._key not in _shared:
+                _shared[self._key] = _Shared(address)
+            self._shared = _shared[self._key]
+            self._shared.users += 1
+        self.udp_port = self._shared.udp_port
+        self._job: tuple[int, int] | None = None  # number and epoch
         self._chunks: dict[str, int] | None = None
-        self._server = Server(socket_fd=udp.detach(), memory=server_memory(_MOST_SLOTS, 1, _MOST_WORDS))
+        self._closed = False
 
     def serve(self, job: JobStatus, index: int) -> None:
         """Admit the packets of a job that all ranks have registered in. index: of this server among the job's."""
-        self._server.serve(
+        self._shared.server.serve(
             job=job.id,
             epoch=job.epoch,
             slots=job.slots,
@@ -48,12 +73,14 @@ class OwnServer:
             index=index,
             relay=None if job.relay is None else (job.relay.ip, job.relay.udp_port),
         )
+        self._job = job.id, job.epoch
 
     def chunks(self) -> dict[str, int] | None:
-        """How many chunks this server has completed, by where they were summed; None if it has served no job."""
+        """How many chunks of the job this server has completed, by where they were summed; None if it serves none."""
         # After it has been closed, and in a child process, they stay as they were.
         with contextlib.suppress(RuntimeError):
-            self._chunks = next(iter(self._server.stats()["chunks"].values()), None)
+            if self._job is not None and not self._closed:
+                self._chunks = self._shared.server.chunks(*self._job)
         return self._chunks
 
     def linger(self, client: ControlClient, job: int) -> None:
@@ -67,9 +94,20 @@ class OwnServer:
             _log.debug("job %d: cannot see whether other ranks still need this server: %s", job, error)
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving the job. The server ends with the last group that uses it. Closing twice changes nothing."""
         self.chunks()
-        self._server.close()
+        if self._closed or self._key[0] != os.getpid():
+            return
+        self._closed = True
+        if self._job is not None:
+            with contextlib.suppress(RuntimeError):  # the interpreter's exit has closed it
+                self._shared.server.drop(*self._job)
+        with _sharing:
+            self._shared.users -= 1
+            if self._shared.users > 0:
+                return
+            del _shared[self._key]
+        self._shared.server.close()
 
     def __enter__(self) -> Self:
         return self
@@ -87,3 +125,16 @@ def bind(address: str) -> socket.socket:
         udp.close()
         raise ConfigurationError(f"{address} is not an address of this host: {error.strerror}") from error
     return udp
+
+
+_sharing = threading.Lock()  # guards what follows, and the users of each
+_shared: dict[tuple[int, str, str, str | None], _Shared] = {}  # by process, and the arguments of OwnServer
+
+
+def _forget_all() -> None:
+    """A forked child has no server. Its copies close no socket of the parent's, and nobody may hold the lock."""
+    global _sharing
+    _sharing = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_all)

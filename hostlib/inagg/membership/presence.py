@@ -2,13 +2,15 @@
 """The connection by which the controller sees that a rank's process lives: the kernel closes it when the process dies.
 
 It carries one HTTP request whose body never ends. The chunks of the body are beats. A dead machine sends none. A thread
-of the core writes them, so that a program which holds the GIL for minutes does not look dead. When the network breaks
-the connection, another thread makes a new one.
+of the core writes them, so that a program which holds the GIL for minutes does not look dead. Another thread sees the
+connections end, and when the network has broken one, a third makes a new one. All groups of a process share the first
+two threads.
 """
 
 import contextlib
 import logging
 import os
+import select
 import socket
 import threading
 import weakref
@@ -53,18 +55,20 @@ class TcpPresence:
             f"POST {target} HTTP/1.1\r\n{''.join(lines)}Transfer-Encoding: chunked\r\n\r\n".encode()
         )
         self._interval_s = interval_s
-        self._lock = threading.Lock()  # guards the following
+        self._lock = threading.Lock()  # guards the following; before the lock of `_watched`
         self._closed = False
+        self._repair: threading.Thread | None = None
         self._begin(connect())
-        self._thread = threading.Thread(target=self._attend, name="inagg-presence", daemon=True)
-        self._thread.start()
         _living.add(self)
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
             self._end()
-        self._thread.join(_JOIN_S)
+            repair = self._repair
+        _watched.join()
+        if repair is not None:
+            repair.join(_JOIN_S)
 
     def forget(self) -> None:
         """Close a forked child's copy of the connection, so that the connection ends when the parent dies."""
@@ -76,39 +80,97 @@ class TcpPresence:
         connection.sendall(self._request)
         self._connection = connection
         self._pulse = Pulse(socket_fd=connection.fileno(), beat=_BEAT, interval_s=self._interval_s)
+        _watched.add(connection, self._look)
 
     def _end(self) -> None:
         self._pulse.close()
+        _watched.remove(self._connection)
         with contextlib.suppress(OSError):  # broken, or closed
-            self._connection.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads
+            self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
-    def _attend(self) -> None:
-        while not self._answered():
+    def _look(self) -> None:
+        """Called when the connection seems to have ended. If the controller's answer has ended it, that is all."""
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                answered = bool(self._connection.recv(1, socket.MSG_DONTWAIT))
+            except BlockingIOError:  # an earlier connection with this descriptor has ended
+                _watched.add(self._connection, self._look)
+                return
+            except OSError:
+                answered = False
+            if not answered:
+                self._end()
+                self._repair = threading.Thread(target=self._reconnect, name="inagg-repair", daemon=True)
+                self._repair.start()
+
+    def _reconnect(self) -> None:
+        try:
+            connection = self._connect()
             with self._lock:
                 if self._closed:
+                    connection.close()
                     return
-                self._end()
-            try:
-                connection = self._connect()
-                with self._lock:
-                    if self._closed:
-                        connection.close()
-                        return
-                    self._begin(connection)
-            except (InaggError, OSError) as error:
-                _log.warning(
-                    "could not reconnect the presence of this process, so the controller relies on heartbeats: %s",
-                    error,
-                )
-                return
+                self._begin(connection)
+        except (InaggError, OSError) as error:
+            _log.warning(
+                "could not reconnect the presence of this process, so the controller relies on heartbeats: %s",
+                error,
+            )
 
-    def _answered(self) -> bool:
-        """Wait until the connection ends. Returns whether the controller's answer has ended it."""
-        try:
-            return bool(self._connection.recv(1))
-        except OSError:
-            return False
+
+class _Watched:
+    """The connections of all groups, and the thread that sees them end. It runs while there are any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards what follows
+        self._calls: dict[int, Callable[[], None]] = {}  # by descriptor
+        self._thread: threading.Thread | None = None
+
+    def add(self, connection: socket.socket, call: Callable[[], None]) -> None:
+        """Call `call` once, on the thread, when there is something to read or the connection has ended."""
+        with self._lock:
+            if not self._calls:
+                self._poll, self._stop = select.epoll(), os.eventfd(0)
+                self._poll.register(self._stop, select.EPOLLIN)
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._poll, self._stop), name="inagg-presence", daemon=True
+                )
+                self._thread.start()
+            known = connection.fileno() in self._calls
+            self._calls[connection.fileno()] = call
+            change = self._poll.modify if known else self._poll.register
+            change(connection.fileno(), select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT)
+
+    def remove(self, connection: socket.socket) -> None:
+        """Forget a connection that is still open. The thread ends with the last one."""
+        with self._lock:
+            if self._calls.pop(connection.fileno(), None) is None:
+                return
+            self._poll.unregister(connection.fileno())
+            if not self._calls:
+                os.eventfd_write(self._stop, 1)
+
+    def join(self) -> None:
+        """Wait for the thread, if it is about to end."""
+        with self._lock:
+            thread = None if self._calls else self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOIN_S)
+
+    def _run(self, poll: select.epoll, stop: int) -> None:
+        with poll:
+            while True:
+                for descriptor, _ in poll.poll():
+                    if descriptor == stop:
+                        os.close(stop)
+                        return
+                    with self._lock:
+                        call = self._calls.get(descriptor)
+                    if call is not None:
+                        call()
 
 
 class HttpsPresence:
@@ -148,9 +210,12 @@ class HttpsPresence:
 
 
 _living: "weakref.WeakSet[TcpPresence]" = weakref.WeakSet()
+_watched = _Watched()
 
 
 def _forget_all() -> None:
+    global _watched
+    _watched = _Watched()
     for presence in _living:
         presence.forget()
 

@@ -144,6 +144,15 @@ class PyServer {
         return out;
     }
 
+    nb::object chunks(std::uint16_t job, std::uint32_t epoch) {
+        std::optional<ChunkCounts> found;
+        {
+            const nb::gil_scoped_release release;
+            found = server_.chunks(job, epoch);
+        }
+        return found ? nb::object(to_dict(SUMMED_IN_NAMES, *found)) : nb::none();
+    }
+
     void close() {
         const nb::gil_scoped_release release;
         server_.close();
@@ -191,6 +200,7 @@ void define_server(nb::module_& m) {
              "servers"_a = 1, "index"_a = 0, "relay"_a = nb::none())
         .def("drop", &PyServer::drop, "job"_a, "epoch"_a)
         .def("stats", &PyServer::stats)
+        .def("chunks", &PyServer::chunks, "job"_a, "epoch"_a)
         .def("close", &PyServer::close);
     nb::module_::import_("atexit").attr("register")(nb::cpp_function(&PyServer::close_all));
 }

@@ -95,6 +95,17 @@ ServerStats Server::stats() {
     return stats;
 }
 
+std::optional<ChunkCounts> Server::chunks(std::uint16_t job, std::uint32_t epoch) {
+    std::optional<ChunkCounts> found;
+    call([&] {
+        const auto known = jobs_.find(job);
+        if (known != jobs_.end() && known->second.sums.config().epoch == epoch) {
+            found = known->second.sums.chunks();
+        }
+    });
+    return found;
+}
+
 void Server::call(const std::function<void()>& action) {
     // A forked child may have got the mutex locked.
     if (forked()) {

@@ -55,6 +55,8 @@ class Server {
     // Forgets a job. Nothing happens if it does not serve it.
     void drop(std::uint16_t job, std::uint32_t epoch);
     ServerStats stats();
+    // What it has summed for a job; nothing if it does not serve it.
+    std::optional<ChunkCounts> chunks(std::uint16_t job, std::uint32_t epoch);
     // Ends the thread, and closes the socket.
     void close();
 

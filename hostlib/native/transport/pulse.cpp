@@ -3,62 +3,144 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <map>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 namespace inagg {
+namespace {
 
-Pulse::Pulse(int socket, std::string beat, double interval)
-    : socket_(socket), beat_(std::move(beat)), interval_(interval) {
-    if (beat_.empty() || !(interval > 0 && interval < 1e9)) {
+using Clock = std::chrono::steady_clock;
+
+struct Beat {
+    int socket;
+    std::string bytes;
+    Clock::duration interval;
+    Clock::time_point next;
+    std::size_t sent = 0;  // bytes of the current beat
+
+    // False when the connection has ended. A full send buffer is no error: the peer has unread beats then.
+    bool send() {
+        const ssize_t count =
+            ::send(socket, bytes.data() + sent, bytes.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (count < 0) {
+            return errno == EAGAIN || errno == ENOBUFS || errno == EINTR;
+        }
+        sent = (sent + static_cast<std::size_t>(count)) % bytes.size();
+        return true;
+    }
+};
+
+}  // namespace
+
+class Pulse::Thread {
+  public:
+    Thread() : thread_(&Thread::run, this) {}
+
+    ~Thread() {
+        {
+            const std::lock_guard lock(mutex_);
+            closing_ = true;
+        }
+        changed_.notify_all();
+        thread_.join();
+    }
+
+    Thread(const Thread&) = delete;
+    Thread& operator=(const Thread&) = delete;
+
+    pid_t process() const { return process_; }
+
+    std::uint64_t add(Beat beat) {
+        const std::lock_guard lock(mutex_);
+        beats_.emplace(++last_, std::move(beat));
+        changed_.notify_all();
+        return last_;
+    }
+
+    void remove(std::uint64_t id) {
+        const std::lock_guard lock(mutex_);  // the thread holds it while it sends, which never blocks
+        beats_.erase(id);
+    }
+
+  private:
+    void run() {
+        std::unique_lock lock(mutex_);
+        while (!closing_) {
+            const Clock::time_point now = Clock::now();
+            auto next = now + std::chrono::hours(1);
+            for (auto each = beats_.begin(); each != beats_.end();) {
+                Beat& beat = each->second;
+                if (beat.next <= now) {
+                    beat.next = now + beat.interval;
+                    if (!beat.send()) {
+                        each = beats_.erase(each);
+                        continue;
+                    }
+                }
+                next = std::min(next, beat.next);
+                ++each;
+            }
+            changed_.wait_until(lock, next);
+        }
+    }
+
+    const pid_t process_ = ::getpid();
+    std::mutex mutex_;  // guards what follows
+    std::condition_variable changed_;
+    std::map<std::uint64_t, Beat> beats_;
+    std::uint64_t last_ = 0;
+    bool closing_ = false;
+    std::thread thread_;  // last: it uses the rest
+};
+
+std::shared_ptr<Pulse::Thread> Pulse::thread_of_this_process() {
+    static std::mutex mutex;  // guards `current`
+    static std::weak_ptr<Thread> current;
+    const std::lock_guard lock(mutex);
+    std::shared_ptr<Thread> thread = current.lock();
+    if (!thread || thread->process() != ::getpid()) {
+        // A forked child never frees its copy: the thread is not in that process, and its locks may be held.
+        thread = std::shared_ptr<Thread>(new Thread, [](Thread* ended) {
+            if (ended->process() == ::getpid()) {
+                delete ended;
+            }
+        });
+        current = thread;
+    }
+    return thread;
+}
+
+Pulse::Pulse(int socket, std::string beat, double interval) {
+    if (beat.empty() || !(interval > 0 && interval < 1e9)) {
         throw std::invalid_argument("a pulse needs bytes to write and a positive interval");
     }
-    thread_ = std::thread(&Pulse::run, this);
+    const auto each = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(interval));
+    thread_ = thread_of_this_process();
+    id_ = thread_->add({socket, std::move(beat), each, Clock::now() + each});
 }
 
-Pulse::~Pulse() {
-    close();
-    if (thread_.joinable()) {  // a forked child's copy: the thread is not in this process
-        thread_.detach();
-    }
-}
+Pulse::~Pulse() { close(); }
 
 void Pulse::close() {
     if (::getpid() != process_) {
         return;
     }
+    std::shared_ptr<Thread> thread;
     {
         const std::lock_guard lock(mutex_);
-        closing_ = true;
+        thread = std::move(thread_);
+        thread_.reset();
     }
-    changed_.notify_all();
-    const std::lock_guard lock(joining_);
-    if (thread_.joinable()) {
-        thread_.join();
+    if (thread) {
+        thread->remove(id_);
     }
-}
-
-void Pulse::run() {
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, interval_, [this] { return closing_; })) {
-        lock.unlock();
-        if (!send()) {
-            return;
-        }
-        lock.lock();
-    }
-}
-
-// False when the connection has ended. A full send buffer is no error: the peer has unread beats then.
-bool Pulse::send() {
-    const ssize_t count =
-        ::send(socket_, beat_.data() + sent_, beat_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (count < 0) {
-        return errno == EAGAIN || errno == ENOBUFS || errno == EINTR;
-    }
-    sent_ = (sent_ + static_cast<std::size_t>(count)) % beat_.size();
-    return true;
 }
 
 }  // namespace inagg

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes the same few bytes to a stream socket at an interval, from its own thread. This sign of life does
-// not depend on the program, whose threads may hold Python's GIL for any time.
+// Writes the same few bytes to a stream socket at an interval. This sign of life does not depend on the
+// program, whose threads may hold Python's GIL for any time. All pulses of a process share a thread, which
+// ends with the last of them.
 #ifndef INAGG_PULSE_HPP
 #define INAGG_PULSE_HPP
 
 #include <sys/types.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <condition_variable>
+#include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 
 namespace inagg {
 
@@ -29,21 +29,13 @@ class Pulse {
     void close();
 
   private:
-    void run();
-    bool send();
+    class Thread;
+    static std::shared_ptr<Thread> thread_of_this_process();
 
-    const int socket_;
-    const std::string beat_;
-    const std::chrono::duration<double> interval_;
     const pid_t process_ = ::getpid();
-
-    std::size_t sent_ = 0;  // bytes of the current beat; used by the thread only
-
-    std::mutex mutex_;  // guards closing_
-    std::condition_variable changed_;
-    bool closing_ = false;
-    std::mutex joining_;  // guards the joining of thread_
-    std::thread thread_;
+    std::mutex mutex_;                // guards thread_; before the thread's own
+    std::shared_ptr<Thread> thread_;  // none: closed
+    std::uint64_t id_ = 0;
 };
 
 }  // namespace inagg
