@@ -48,3 +48,5 @@ def test_sixty_groups_sum_at_once_on_slots_and_then_on_servers(testbed: Testbed)
     leased = first["ways"].count("leased")
     assert leased >= 10
     assert first["ways"] == ["leased"] * leased + ["server"] * (60 - leased)
+    for found in (first, second):  # each has a packet thread and one of gloo; all together have a server
+        assert found["threads"] <= 2 * 60 + 1

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The groups of a process share gloo's devices; each knows its own connections."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+from torch._C._distributed_c10d import HashStore
+
+from inagg.inner.devices import Devices
+from inagg.inner.group import ForwardingGroup
+from inagg.membership.assembly import Assembly
+from tests.waiting import wait_until
+
+RANKS = 3
+LIMIT = timedelta(seconds=20)
+
+
+def make(store: HashStore) -> list[ForwardingGroup]:
+    """A group of ranks that are threads of this process: one object a rank."""
+
+    def run(rank: int) -> ForwardingGroup:
+        with Assembly(store, rank, RANKS, LIMIT) as ranks:
+            return ForwardingGroup(ranks, store, "127.0.0.1")
+
+    with ThreadPoolExecutor(RANKS) as threads:
+        return list(threads.map(run, range(RANKS)))
+
+
+@contextmanager
+def made(store: HashStore) -> Iterator[list[ForwardingGroup]]:
+    groups = make(store)
+    try:
+        yield groups
+    finally:
+        end(groups)
+
+
+def end(groups: list[ForwardingGroup]) -> None:
+    for group in groups:
+        group.end_inner()
+
+
+def works(groups: list[ForwardingGroup]) -> bool:
+    """Whether the ranks can sum."""
+    tensors = [torch.ones(3, dtype=torch.float64) for _ in groups]
+    works = [group.allreduce([tensor]) for group, tensor in zip(groups, tensors, strict=True)]
+    return all(work.wait() for work in works) and all(tensor.tolist() == [RANKS] * 3 for tensor in tensors)
+
+
+def loops() -> int:
+    """The threads of gloo's devices."""
+    names = (path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm"))
+    return sum(name == "gloo_tcp_loop" for name in names)
+
+
+def test_a_later_group_uses_the_devices_of_an_earlier_one() -> None:
+    before = loops()
+    with made(HashStore()) as first:
+        assert loops() - before == RANKS  # while a group connects, each of its ranks has its own
+        with made(HashStore()) as second:
+            assert loops() - before == RANKS
+            assert works(first)
+            assert works(second)
+    wait_until(lambda: loops() == before, "the devices' threads have ended")
+
+
+def test_groups_that_are_made_at_the_same_time_do_not_share_devices() -> None:
+    with ThreadPoolExecutor(2) as programs:
+        first, second = programs.map(make, (HashStore(), HashStore()))
+    try:
+        first[0]._connections.break_off()
+        with pytest.raises(RuntimeError):
+            works(first)
+        assert works(second)
+    finally:
+        end(first)
+        end(second)
+
+
+def test_a_group_that_breaks_off_leaves_the_others_on_its_devices_alone() -> None:
+    with made(HashStore()) as first, made(HashStore()) as second, made(HashStore()) as third:
+        for groups in (first, second, third):
+            assert works(groups)
+        carried = [group._connections.carried() for group in (*first, *third)]
+        assert works(second)
+        assert [group._connections.carried() for group in (*first, *third)] == carried
+        second[1]._connections.break_off()
+        with pytest.raises(RuntimeError):
+            works(second)
+        assert works(first)
+        assert works(third)
+
+
+def test_devices_are_lent_to_one_group_at_a_time_and_end_with_the_last() -> None:
+    with ExitStack() as stack:
+        first = Devices.lend("127.0.0.1")
+        stack.callback(first.give_back)
+        second = Devices.lend("127.0.0.1")
+        stack.callback(second.give_back)
+        assert first is not second
+        first.connected()
+        again = Devices.lend("127.0.0.1")
+        stack.callback(again.give_back)
+        assert again is first
+        assert set(first.listeners).isdisjoint(second.listeners)
+    assert first.devices == second.devices == []
+
+
+def test_a_group_that_cannot_be_made_gives_its_devices_back() -> None:
+    before = loops()
+
+    def run(rank: int) -> None:
+        with Assembly(HashStore(), rank, 2, timedelta(seconds=0.05)) as ranks:
+            ForwardingGroup(ranks, HashStore(), "127.0.0.1")
+
+    with pytest.raises(Exception, match="did not come"):
+        run(0)
+    wait_until(lambda: loops() == before, "the devices' threads have ended")
