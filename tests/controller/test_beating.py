@@ -29,6 +29,7 @@ class Controller:
         self.requests: list[tuple[str, list[int]]] = []
         self.outcomes: dict[int, dict[str, Any]] = {}
         self.reachable = True
+        self.refuses = False  # all that comes together
 
     def handle(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)
@@ -37,6 +38,8 @@ class Controller:
         self.requests.append((path, jobs))
         if not self.reachable:
             raise httpx.ConnectError("refused")
+        if self.refuses and path == "/heartbeats":
+            return httpx.Response(422, json={"title": "Invalid request", "detail": "beats.1.beat.sums"})
         found = [self.outcomes.get(job, {"heartbeat": WELL}) for job in jobs]
         return httpx.Response(
             200, json={"answers": found} if path == "/heartbeats" else found[0]["heartbeat"]
@@ -146,6 +149,18 @@ def test_without_a_controller_all_fail_after_their_timeout_and_switches_are_look
     wait_until(lambda: len(ranks[0].failures) == 3, "all fail")
     assert len(looked) == len(set(looked))
     assert all("no answer to heartbeats for" in failure.reason for failure in ranks[0].failures.values())
+
+
+def test_if_the_controller_refuses_the_request_each_rank_beats_alone(
+    controller: Controller, ranks: list[Ranks]
+) -> None:
+    controller.refuses = True
+    ranks.append(Ranks(2))
+    wait_until(lambda: controller.together(2), "they beat together")
+    controller.requests.clear()
+    wait_until(lambda: len(controller.requests) > 6, "they go on")
+    assert {jobs[0] for _, jobs in controller.requests if len(jobs) == 1} == {1, 2}
+    assert ranks[0].failures == {}
 
 
 def test_texts_of_calls_are_sent_alone(controller: Controller, ranks: list[Ranks]) -> None:

@@ -126,6 +126,10 @@ class _Loop:
         ]
         try:
             answers = self._client.heartbeats(beats, timeout_s=PATIENCE * self._timeout_s)
+        except ControllerRefusedError:  # perhaps because of one of them
+            for member, _ in together:
+                member.beat()
+            return
         except ControllerError as error:
             down: dict[object, Sequence[str]] = {}
             for member, _ in together:
