@@ -22,6 +22,8 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
         raise ConfigurationError(f"pg_options must be inagg.Options, not {type(pg_options).__name__}")
     store, own = backend_options.store, backend_options.store
     members = list(backend_options.global_ranks_in_group)  # empty for the world
+    if backend_options.group_size == 1:
+        members = []  # nobody to agree with; the process that serves the store may have ended
     if members:
         agree_on_members(store, members[backend_options.group_rank], members, backend_options.timeout)
         own = PrefixStore(",".join(map(str, members)), store)

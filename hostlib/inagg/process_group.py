@@ -27,7 +27,6 @@ from inagg.inner.group import ForwardingGroup
 from inagg.inner.scaling import scale_for_sum
 from inagg.membership.alone import Alone
 from inagg.membership.assembly import Assembly
-from inagg.membership.generation import Generation
 from inagg.membership.interface import source_address
 from inagg.membership.session import Session
 from inagg.options import LaneBits, Options
@@ -69,7 +68,7 @@ class ProcessGroup(ForwardingGroup):
         living.add(self)
         if size == 1:
             ranks = Assembly(HashStore(), rank, size, timeout)
-            super().__init__(ranks, Generation(store, rank, size).store, "127.0.0.1", options.inner_cuda)
+            super().__init__(ranks, ranks.inner_store, "127.0.0.1", options.inner_cuda)
             self._session = Alone()
             self._switch = OwnSums(self._session, options, self.tally)
             return

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The membership of a group of one rank: it sums alone, so there is no job to join, to watch or to leave."""
+"""The membership of a group of one rank: it sums alone, so there is no job to join, to watch or to leave.
+
+Nor does it use torch's store, which may have ended with another rank.
+"""
 
 import os
 from typing import Any, Literal

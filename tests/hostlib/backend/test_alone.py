@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore, _make_nccl_premul_sum
+from torch._C._distributed_c10d import HashStore, TCPStore, _make_nccl_premul_sum
 
 import inagg
 from inagg.errors import ConfigurationError, JobError
@@ -126,6 +126,18 @@ def test_statistics_and_their_explanation_say_that_nothing_is_sent() -> None:
     assert (figures["switch_reductions"], figures["inner_reductions"]) == (1, 1)
     assert figures["calls"]["all_reduce"]["ended_bytes"] == 4000 + 24
     assert str(inagg.explain()).startswith("this group has one rank")
+
+
+def test_the_store_is_not_needed_because_its_process_may_have_ended() -> None:
+    store = TCPStore("127.0.0.1", 0, 1, True)
+    gone = TCPStore("127.0.0.1", store.port, 1, False)
+    del store
+    group = inagg.ProcessGroup.create(gone, 0, 1)
+    tensor = torch.ones(3)
+    group.allreduce([tensor]).wait()
+    group.barrier().wait()
+    group.get_group_store().set("key", "value")
+    group.shutdown()
 
 
 def test_other_collectives_get_threads_when_they_are_first_called() -> None:
