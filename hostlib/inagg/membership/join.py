@@ -5,24 +5,23 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
-from itertools import chain, repeat
 from typing import Any
 from urllib.parse import urlsplit
 
 from torch.distributed import DistStoreError
 
 from inagg._core import Transport, check_lanes
-from inagg.errors import ConfigurationError, ControllerRefusedError, InaggError, JobError, name_ranks
+from inagg.errors import ConfigurationError, InaggError, JobError, name_ranks
 from inagg.membership.assembly import Assembly, describe
 from inagg.membership.control import ControlClient
 from inagg.membership.interface import interface_of, source_address
 from inagg.membership.multicast import open_socket
 from inagg.membership.own_server import OwnServer, bind
 from inagg.membership.pings import SwitchPings
-from inagg.membership.room import wait_for_room
+from inagg.membership.room import create_job
 from inagg.membership.session import Session, give_up_on
 from inagg.options import Options, parse_cpus
 from inagg.sums.reduction import Callback
@@ -31,9 +30,6 @@ from inagg_contract.documents import JobStatus, RegisteredWorker
 _log = logging.getLogger(__name__)
 
 _FEW_SLOTS = 16  # fewer packets in flight fill no link
-
-# Of the message that servers sum for a group: the first one warns. A program that has one such group often has many.
-_levels = chain([logging.WARNING], repeat(logging.INFO))
 
 # Between the beats of a presence, a part of the time after which its silence counts.
 _BEATS_PART = 0.1
@@ -183,7 +179,7 @@ def _agree_on_job(
     """The job's number, and what sums for it."""
     if ranks.rank == 0:
         try:
-            job = _create_job(client, ranks, options, _addresses(ranks, patience))
+            job = create_job(client, options, _addresses(ranks, patience), ranks.check)
             if job.slots < min(options.slots, _FEW_SLOTS):
                 _log.warning(
                     "inagg: job %d got %d of the %d slots that it asked for; so few make its sums slow",
@@ -217,35 +213,6 @@ def _agree_on_job(
     number = int(created["id"])
     client.learn_secret(number, created["secret"])
     return number, created["aggregation"]
-
-
-def _create_job(client: ControlClient, ranks: Assembly, options: Options, hosts: Sequence[str]) -> JobStatus:
-    """Create the job; on servers, if the switch has no room for it and the options do not say otherwise."""
-    create = partial(
-        client.create_job,
-        ranks.size,
-        options.slots,
-        hosts=hosts,
-        servers=options.servers,
-        priority=options.priority,
-        job_class=options.job_class,
-    )
-    try:
-        return wait_for_room(partial(create, aggregation=options.aggregation), options.wait_s, ranks.check)
-    except ControllerRefusedError as full:
-        if full.kind != "full" or options.fallback != "server" or options.aggregation == "server":
-            raise
-        try:
-            job = create(aggregation="server")
-        except ControllerRefusedError as error:
-            raise error.after(full) from None
-        _log.log(
-            next(_levels),
-            "inagg: job %d: servers sum for this group, with the same bits, because the switch has no room: %s",
-            job.id,
-            full.detail,
-        )
-        return job
 
 
 def _aggregation(options: Options) -> str:

@@ -1,21 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits until the controller has room for a job: slots, memory of servers, or entries in tables.
+"""Creates a job when the controller has room for it: slots, memory of servers, or entries in tables.
 
 The controller answers 503 for as long as what the job needs is in use or away, and 501 if it never has it. It keeps no
-line of those that wait, so the job that asks first after another has ended comes next.
+line of those that wait, so the job that asks first after another has ended comes next. If the switches stay full,
+servers may sum for the job.
 """
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain, repeat
 
 from inagg.base_errors import ControllerRefusedError
+from inagg.membership.control import ControlClient
+from inagg.options import Options
 from inagg_contract.documents import JobStatus
 
 _log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.5  # between two requests: a job that ends is noticed within this time
 _NO_ROOM = 503
+_SWITCHES_FULL = "full"  # the kind of the problem
+
+# Of the message that servers sum for a group: the first one warns. A program that has one such group often has many.
+_levels = chain([logging.WARNING], repeat(logging.INFO))
+
+
+def create_job(
+    client: ControlClient, options: Options, hosts: Sequence[str], check: Callable[[], None]
+) -> JobStatus:
+    """Create the job of a group, for rank 0; on servers, if the switches are full and `options` do not say otherwise.
+
+    hosts: the address of each rank's host, by rank. check: as in `wait_for_room`.
+
+    Raises:
+        ControllerRefusedError: it cannot be created, or there was no room in time.
+    """
+    create = partial(
+        client.create_job,
+        len(hosts),
+        options.slots,
+        hosts=hosts,
+        servers=options.servers,
+        priority=options.priority,
+        job_class=options.job_class,
+    )
+    try:
+        return wait_for_room(partial(create, aggregation=options.aggregation), options.wait_s, check)
+    except ControllerRefusedError as full:
+        if full.kind != _SWITCHES_FULL or options.fallback != "server" or options.aggregation == "server":
+            raise
+        try:
+            job = create(aggregation="server")
+        except ControllerRefusedError as error:
+            raise error.after(full) from None
+        _log.log(
+            next(_levels),
+            "inagg: job %d: servers sum for this group, with the same bits, because the switch has no room: %s",
+            job.id,
+            full.detail,
+        )
+        return job
 
 
 def wait_for_room(create: Callable[[], JobStatus], wait_s: float, check: Callable[[], None]) -> JobStatus:

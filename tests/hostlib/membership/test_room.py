@@ -22,7 +22,7 @@ from inagg.errors import (
     InaggError,
     JobError,
 )
-from inagg.membership import join, room
+from inagg.membership import room
 from inagg.membership.assembly import Assembly
 from inagg.membership.control import ControlClient
 from inagg.membership.join import _agree_on_job, _tell_address
@@ -173,7 +173,7 @@ def test_the_other_ranks_learn_why_rank_0_did_not_get_the_job() -> None:
 def test_servers_sum_if_the_switch_is_full_and_the_first_time_this_is_a_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(join, "_levels", iter([logging.WARNING, logging.INFO]))
+    monkeypatch.setattr(room, "_levels", iter([logging.WARNING, logging.INFO]))
     why = "the switch has no room: the pool is full"
     for said in ([f"inagg: job 7: servers sum for this group, with the same bits, because {why}"], []):
         controller = FullController()
