@@ -194,8 +194,9 @@ class Options(BaseModel):
     stage_cpu: Annotated[
         bool,
         Field(
-            description="process CPU tensors like CUDA tensors, with torch operations and three more threads: slower, "
-            "for tests without a GPU. Ranks may differ in it; results do not change"
+            description="process CPU tensors like CUDA tensors: sums with torch operations and three more threads, "
+            "collectives of gloo through copies. Slower, for tests without a GPU. Ranks may differ in it; results do "
+            "not change"
         ),
     ] = False
     rounding: Annotated[

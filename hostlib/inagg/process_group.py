@@ -68,13 +68,21 @@ class ProcessGroup(ForwardingGroup):
         living.add(self)
         if size == 1:
             ranks = Assembly(HashStore(), rank, size, timeout)
-            super().__init__(ranks, ranks.inner_store, "127.0.0.1", options.inner_cuda)
+            super().__init__(
+                ranks, ranks.inner_store, "127.0.0.1", options.inner_cuda, copy_cpu=options.stage_cpu
+            )
             self._session = Alone()
             self._switch = OwnSums(self._session, options, self.tally)
             return
         try:
             with Assembly(store, rank, size, timeout) as ranks:
-                super().__init__(ranks, ranks.inner_store, _gloo_address(options), options.inner_cuda)
+                super().__init__(
+                    ranks,
+                    ranks.inner_store,
+                    _gloo_address(options),
+                    options.inner_cuda,
+                    copy_cpu=options.stage_cpu,
+                )
                 joined = join_or_fall_back(ranks, self, options, self._on_failure)
                 if isinstance(joined, Session):
                     self._session = joined

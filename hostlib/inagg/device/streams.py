@@ -72,7 +72,7 @@ def record_current(device: torch.device) -> Event:
     with on_device(device):  # the call below asks about the current device
         capturing = torch.cuda.is_current_stream_capturing()
     if capturing:
-        raise ConfigurationError("a sum through the switch cannot be captured into a CUDA graph")
+        raise ConfigurationError("a collective through the host cannot be captured into a CUDA graph")
     return _CudaEvent(torch.cuda.current_stream(device))
 
 

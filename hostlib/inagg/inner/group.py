@@ -27,7 +27,9 @@ from inagg.counters import Tally
 from inagg.dynamo import skip_dynamo
 from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.inner import cuda as _cuda
+from inagg.inner.arguments import check_sizes
 from inagg.inner.connections import GlooConnections
+from inagg.inner.host_copies import HostCopies
 from inagg.inner.work import AnySourceWork, InnerWork, Waits, raising_cause
 from inagg.membership.assembly import CLOSING_S, Assembly
 from inagg.overloads import in_one_form
@@ -158,7 +160,7 @@ def _find_cause(ranks: Assembly) -> None:
 
 @skip_dynamo
 class ForwardingGroup(dist.ProcessGroup):
-    """Collectives over gloo; for CUDA tensors over NCCL, if `inagg.inner.cuda` chooses it.
+    """Collectives over gloo; for CUDA tensors over NCCL, if `inagg.inner.cuda` chooses it, else by gloo on host copies.
 
     Args:
         ranks: the ranks that make the group. Their timeout is that of each collective.
@@ -166,6 +168,7 @@ class ForwardingGroup(dist.ProcessGroup):
         address: this host's address for gloo. None leaves the choice to gloo, which asks the name service for the
             address of the host's name, often a loopback address.
         cuda: as `Options.inner_cuda`.
+        copy_cpu: as `Options.stage_cpu`.
 
     A rank alone gets its inner group, and the threads that come with it, when it first uses it.
 
@@ -179,6 +182,7 @@ class ForwardingGroup(dist.ProcessGroup):
         store: Store,
         address: str | None = None,
         cuda: _cuda.InnerCuda = "auto",
+        copy_cpu: bool = False,
     ) -> None:
         super().__init__(ranks.rank, ranks.size)  # type: ignore[call-arg]  # torch's stub lacks this overload
         self._store = store
@@ -186,6 +190,7 @@ class ForwardingGroup(dist.ProcessGroup):
         self.inner_reductions = 0
         self._waits = Waits()
         self._made_by = os.getpid()
+        self._copy_cpu = copy_cpu
         self._under_way: set[Work] = set()  # gloo's collectives whose end nobody has noticed
         self._timeout_s = ranks.timeout.total_seconds()
         self._connecting = threading.Lock()  # held while a rank alone connects to itself
@@ -208,6 +213,8 @@ class ForwardingGroup(dist.ProcessGroup):
         self._backends = {"cpu": self._connections.group}
         if torch.cuda.is_available():
             self._backends["cuda"] = self._nccl or self._connections.group
+        through_host = [*(["cuda"] if self._nccl is None else []), *(["cpu"] if self._copy_cpu else [])]
+        self._copies = HostCopies(ranks.rank, through_host)
         self._inner = dist.ProcessGroup(ranks.rank, ranks.size)  # type: ignore[call-arg]
         for device, backend in self._backends.items():
             kind = getattr(dist.ProcessGroup.BackendType, "NCCL" if backend is self._nccl else "GLOO")
@@ -245,6 +252,8 @@ class ForwardingGroup(dist.ProcessGroup):
     def _get_backend(self, device: torch.device) -> Any:
         if self._on_demand is not None:
             self._connect_alone()
+        if device.type not in self._backends:
+            raise RuntimeError(f"No backend type associated with device type {device.type}")  # torch's error
         return self._backends[device.type]
 
     @property  # type: ignore[misc]  # in torch's stub it can be set
@@ -286,6 +295,7 @@ class ForwardingGroup(dist.ProcessGroup):
         if self._inner is None:
             return
         try:
+            self._copies.end_hand_over()
             self._drain()
         finally:
             if self._under_way:
@@ -295,6 +305,7 @@ class ForwardingGroup(dist.ProcessGroup):
             self._backends = {}
             self._inner = self._nccl = None
             self._connections.close()
+            self._copies.join_threads()
 
     def _drain(self) -> None:
         """Wait for gloo's collectives under way, until no byte has moved for DRAIN_S."""
@@ -349,13 +360,17 @@ class ForwardingGroup(dist.ProcessGroup):
         """
         self._refuse_broken()
         inner = self.inner
-        refuse_gaps(name, arguments)
+        copied = self._copies.take(arguments)
+        if not copied:
+            refuse_gaps(name, arguments)
         if is_collective(name):
             self._begin(name, arguments)
         self.inner_reductions += is_reduction(name)
         call = self.tally.begin(*measure(name, arguments))
+        check_sizes(name, arguments, self.size())
         with raising_cause(self._diagnose):
-            work = getattr(inner, method_name(name))(*arguments)
+            begin = self._copies.begin if copied else self._copies.pass_by
+            work = begin(name, getattr(inner, method_name(name)), arguments)
         if name == "recv_anysource":
             return AnySourceWork(work, self._diagnose, call, self._waits, timedelta(seconds=self.timeout_s))
         if isinstance(work, Work):

@@ -14,6 +14,7 @@ from torch.distributed.distributed_c10d import Work
 from inagg.counters import TalliedCall
 from inagg.dynamo import skip_dynamo
 from inagg.errors import DeliveryError, InaggError
+from inagg.inner.copied_work import CopiedWork
 
 _NO_TIMEOUT = timedelta(0)
 
@@ -191,4 +192,6 @@ class AnySourceWork(InnerWork):
         done = self._waits(lambda: super(AnySourceWork, self)._wait(timeout))
         if done is None:
             raise self._diagnose() or RuntimeError("the group was aborted during a recv from any rank")
+        if isinstance(self._work, CopiedWork):
+            self._work.block_current_stream()  # of this thread, which is not the one that has waited
         return done

@@ -349,9 +349,10 @@ def tensors_with_gaps_are_refused_where_gloo_would_take_them_for_others() -> Non
         lambda tensor: dist.scatter(tensor, [tensor] * ranks if rank == 0 else None),
         lambda tensor: dist.reduce_scatter(tensor, [tensor.contiguous()] * ranks),
     ]
-    for call in calls:
-        with pytest.raises(ConfigurationError, match=r"shape \(6,\) and strides \(2,\)"):
-            call(columns[:, 0])
+    if not inagg_group(None).options.stage_cpu:  # host copies have no gaps
+        for call in calls:
+            with pytest.raises(ConfigurationError, match=r"shape \(6,\) and strides \(2,\)"):
+                call(columns[:, 0])
     with pytest.raises(ConfigurationError, match="strides"):
         dist.all_reduce(columns[:, 0], op=dist.ReduceOp.AVG)
     assert columns.tolist() == [[float(rank)] * 2] * 6, "what was refused has been changed"

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from tests.hostlib.backend import (
     collectives_groups,  # noqa: F401 - cases
+    collectives_inner,  # noqa: F401 - cases
     collectives_methods,  # noqa: F401 - cases
     collectives_sums,  # noqa: F401 - cases
 )

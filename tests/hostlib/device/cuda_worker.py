@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import inagg
 import inagg.hooks
+from tests.hostlib.backend import collectives_cases, collectives_inner
 
 CASES: dict[str, Callable[[torch.device], None]] = {}
 
@@ -109,6 +110,51 @@ def other_collectives_go_to_the_inner_group(device: torch.device) -> None:
 
 
 @case
+def a_gather_sees_what_its_stream_was_given_and_the_stream_sees_the_result(device: torch.device) -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    cuda = device.type == "cuda"
+    side = torch.cuda.Stream(device) if cuda else None
+    after: list[torch.Tensor] = []
+    with torch.cuda.stream(side):  # does nothing without a stream
+        for number in range(4):
+            mine, gathered = torch.zeros(100_000, device=device), torch.empty(ranks, 100_000, device=device)
+            if cuda:
+                torch.cuda._sleep(50_000_000)
+            mine.fill_(float(rank + number))
+            work = dist.all_gather_into_tensor(gathered, mine, async_op=True)
+            del mine  # its memory must not be used again before it has been copied
+            torch.full((100_000,), -1.0, device=device)
+            assert work is not None
+            work.wait()
+            after.append(gathered + 1)
+            del gathered, work
+    if side is not None:
+        side.synchronize()
+    for number, found in enumerate(after):
+        expected = torch.arange(ranks, dtype=torch.float32).add(number + 1).unsqueeze(1).expand(-1, 100_000)
+        assert_same(found, expected)
+
+
+@case
+def synchronised_batch_norm_is_that_of_the_whole_batch(device: torch.device) -> None:
+    if device.type == "cpu":
+        return  # torch has it for accelerators only
+    ranks = dist.get_world_size()
+    alone = nn.BatchNorm1d(5).to(device)
+    together = nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1d(5)).to(device)
+    batches = torch.randn(ranks, 6, 5, generator=torch.Generator().manual_seed(1)).to(device)
+    alone(batches.flatten(0, 1)).square().mean().backward()
+    together(batches[dist.get_rank()]).square().mean().backward()
+    found, expected = together.state_dict(), alone.state_dict()
+    for name in ("running_mean", "running_var"):
+        assert torch.allclose(found[name], expected[name], atol=1e-6)
+    assert together.weight.grad is not None
+    assert alone.weight.grad is not None
+    dist.all_reduce(together.weight.grad, op=dist.ReduceOp.AVG)
+    assert torch.allclose(together.weight.grad, alone.weight.grad, atol=1e-6)
+
+
+@case
 def ddp_ends_in_the_weights_of_sums_on_the_cpu(device: torch.device) -> None:
     ends = []
     for hook in (None, by_the_cpu):
@@ -176,6 +222,21 @@ def fsdp2_trains_as_one_process_would(device: torch.device) -> None:
             optimiser.step()
     found = torch.cat([weights.full_tensor().flatten() for weights in model.state_dict().values()])
     assert torch.allclose(found, flat(alone), rtol=0, atol=1e-5)
+
+
+def on_default_device(run: Callable[[], None]) -> Callable[[torch.device], None]:
+    def inner(device: torch.device) -> None:
+        with device:
+            run()
+
+    return inner
+
+
+CASES |= {
+    run.__name__: on_default_device(run)
+    for run in collectives_cases.CASES
+    if run.__module__ == collectives_inner.__name__
+}
 
 
 def main() -> None:

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives of device tensors by gloo, through copies in pinned host memory.
+
+Gloo's own code for CUDA tensors has fewer collectives, and crashes in some. So gloo gets host tensors only:
+
+1. The caller's thread queues copies of what the collective reads, on a stream that waits for the current stream.
+2. One thread a group waits for these copies and hands the call to gloo, in the order of calls, because all ranks must
+   call gloo's collectives in the same order. It does not wait for gloo: the send after a recv must be handed over too.
+   A call with CPU tensors, which gloo gets directly, waits until all earlier calls have been handed over.
+3. Whoever first notices the end of the collective queues copies of what it wrote, on another stream: a thread that
+   waits for the Work, or gloo's thread that has completed it (`inagg.inner.copied_work`).
+
+Streams, events and memory follow `inagg.device.streams`. Tensors may have any layout, because copies are contiguous.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from inagg.device.streams import on_device, pinned_empty, record_current
+from inagg.errors import ConfigurationError
+from inagg.inner.arguments import flatten, is_flat, is_single, map_tensors, tensors_of, use_of
+from inagg.inner.copied_work import CopiedCall, CopiedWork, Copy, Streams, Threads
+from inagg.sums.calls import is_reduction
+
+# Gloo completes these when somebody waits for them, which takes until another rank sends or receives.
+_BY_WAITING = ("send", "recv", "recv_anysource")
+
+# Types that gloo carries. It carries the bytes of others, if it need not combine elements.
+_CARRIED = frozenset(
+    {
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+        *(torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool),
+    }
+)
+
+
+class HostCopies:
+    """Begins the collectives of one group. Any thread may call it.
+
+    Args:
+        rank: this process's rank in the group.
+        types: the device types whose tensors gloo does not get. Tests use "cpu" as one.
+    """
+
+    def __init__(self, rank: int, types: Sequence[str]) -> None:
+        self._rank = rank
+        self._types = frozenset(types)
+        self._changed = threading.Condition()  # its lock guards what follows, and the order of calls
+        self._streams: dict[torch.device, Streams] = {}
+        self._thread: threading.Thread | None = None
+        self._begun = self._handed_over = 0
+        self._calls: queue.SimpleQueue[CopiedCall | None] = queue.SimpleQueue()
+        self._threads = Threads()
+
+    def take(self, arguments: Sequence[Any]) -> bool:
+        """Whether a call with these arguments needs copies on the host."""
+        return any(tensor.device.type in self._types for tensor in tensors_of(arguments))
+
+    def pass_by(self, name: str, method: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+        """Call `method`, named `name`, directly, after all earlier calls have been handed over."""
+        if self._handed_over != self._begun:
+            with self._changed:
+                self._changed.wait_for(lambda: self._handed_over == self._begun)
+        arguments = flatten(name, arguments)
+        if name == "reduce" and not use_of(name, arguments, self._rank).written:
+            # Gloo leaves sums of some ranks in tensors that receive no result.
+            arguments = map_tensors(lambda _, tensor: tensor.detach().clone(), arguments)
+        return method(*arguments)
+
+    def begin(self, name: str, method: Callable[..., Any], arguments: Sequence[Any]) -> CopiedWork:
+        """Begin a call of `method`, named `name`, with copies of the tensors. What it raises, the Work's `wait` raises.
+
+        Raises:
+            ConfigurationError: elements of a tensor that receives a result share memory, or a CUDA graph is captured.
+            torch.OutOfMemoryError, RuntimeError: the allocation failed.
+        """
+        with self._changed:
+            call = self._copy(name, method, arguments)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="inagg-hand-over", daemon=True)
+                self._thread.start()
+            self._begun += 1
+            self._calls.put(call)
+        return CopiedWork(call)
+
+    def _copy(self, name: str, method: Callable[..., Any], arguments: Sequence[Any]) -> CopiedCall:
+        """Queue the copies to the host."""
+        use = use_of(name, arguments, self._rank)
+        keeps_rows = is_single(name) and not is_flat(name, arguments)
+        written: list[Copy] = []
+
+        def copied(place: int, tensor: torch.Tensor) -> torch.Tensor:
+            streams = self._streams[tensor.device]
+            strided = tensor.layout == torch.strided
+            given = tensor.detach() if strided else tensor  # a detached sparse tensor would be another tensor
+            if place in use.written:
+                _refuse_shared(name, given)
+            with on_device(tensor.device), streams.to_host.current():
+                host = _host_copy(given, place in use.read)
+            if place in use.written:
+                written.append(Copy(given, host))
+            if not strided:
+                return host
+            streams.to_host.keep(given)
+            streams.to_device.keep(given)
+            if keeps_rows and given.dim() > 0:
+                host = host.view(len(given), given[:1].numel())
+            return host.view(torch.uint8) if as_bytes else host
+
+        tensors = tensors_of(arguments)
+        types = {tensor.dtype for tensor in tensors}
+        as_bytes = not is_reduction(name) and (len(types) > 1 or not types <= _CARRIED)
+        devices = {tensor.device for tensor in tensors}
+        for device in devices:
+            ready = record_current(device)
+            if device not in self._streams:
+                self._streams[device] = Streams(device)
+            with on_device(device), self._streams[device].to_host.current():
+                ready.block_current_stream()
+        results = tensors_of(arguments[:1])
+        # Gloo's threads write to the copies, so they must not be inference tensors.
+        with torch.inference_mode(False), torch.no_grad():
+            arguments = map_tensors(copied, arguments)
+        used = {device: self._streams[device] for device in devices}
+        arrived = {device: streams.to_host.record() for device, streams in used.items()}
+        return CopiedCall(
+            lambda: method(*arguments),
+            used,
+            arrived,
+            written,
+            results,
+            self._threads,
+            by_waiting=name in _BY_WAITING,
+        )
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call.hand_over()
+            del call  # frees its tensors before the wait for the next call
+            with self._changed:
+                self._handed_over += 1
+                self._changed.notify_all()
+
+    def end_hand_over(self) -> None:
+        """Hand over what has been begun, and end the thread. Nothing must be begun afterwards."""
+        if self._thread is not None:
+            self._calls.put(None)
+            self._thread.join()
+
+    def join_threads(self) -> None:
+        """Wait until all callbacks have returned, after gloo has ended."""
+        self._threads.join()
+
+
+def _host_copy(given: torch.Tensor, read: bool) -> torch.Tensor:
+    """Host memory for a tensor: flat, unless it is sparse. If gloo reads it, queue the copy on the current stream."""
+    if given.layout != torch.strided:
+        return given.to("cpu", copy=True)
+    host = pinned_empty(given.numel(), given.dtype, given.device)
+    if read:
+        host.view(given.shape).copy_(given, non_blocking=True)
+    return host
+
+
+def _refuse_shared(name: str, tensor: torch.Tensor) -> None:
+    if tensor.layout == torch.strided and any(
+        stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    ):
+        raise ConfigurationError(
+            f"{name}: an expanded tensor cannot hold a result: its elements share memory; clone() it"
+        )
