@@ -391,6 +391,13 @@ class ProcessGroup(ForwardingGroup):
     def getBackendName(self) -> str:  # noqa: N802 - torch's name for it
         return "inagg"
 
+    def _get_backend_name(self) -> str:
+        """The name that torch's Python code uses to choose a device, and only for that.
+
+        It takes every name but "gloo" for a backend of CUDA tensors. So without CUDA this is "gloo".
+        """
+        return self.getBackendName() if torch.device("cuda") in self._device_types else "gloo"
+
     @property
     def failed(self) -> bool:
         """Whether the job has failed."""

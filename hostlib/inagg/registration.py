@@ -18,12 +18,21 @@ _NAME = "inagg"
 
 def _create(backend_options: Any, pg_options: object) -> Any:
     """Called by torch for each new group."""
+    import torch
+
     from inagg.torch_versions import supported
 
     with supported():
         from inagg.groups import create
 
+        # Whether there is a GPU is asked here: the question starts CUDA, which an import of torch must not do.
+        torch.distributed.Backend.backend_capability[_NAME] = _devices(torch.cuda.is_available())
         return create(backend_options, pg_options)
+
+
+def _devices(cuda: bool) -> list[str]:
+    """The device types of the backend. torch makes tensors for collectives on any of them that is not "cpu"."""
+    return ["cpu", "cuda"] if cuda else ["cpu"]
 
 
 def register() -> None:
@@ -35,7 +44,8 @@ def register() -> None:
 
     if not torch.distributed.is_available() or _NAME.upper() in torch.distributed.Backend._plugins:
         return
-    torch.distributed.Backend.register_backend(_NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+    devices = _devices(torch.backends.cuda.is_built())  # type: ignore[no-untyped-call]
+    torch.distributed.Backend.register_backend(_NAME, _create, extended_api=True, devices=devices)
     _admit_to_monitored_barrier(torch.distributed, torch.distributed.distributed_c10d)
 
 

@@ -2,6 +2,7 @@
 """Cases of test_collectives.py: shapes, types and order of collectives of the inner group. In the staged runs they go
 through host copies, as those of CUDA tensors do. With `torch.device` as context they are cases for that device."""
 
+import warnings
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 import torch.distributed.nn.functional as differentiable
+from torch.distributed._shard import sharded_tensor
+from torch.distributed._shard.sharding_spec import ChunkShardingSpec
 from torch.distributed.distributed_c10d import _coalescing_manager
 
 from inagg.errors import ConfigurationError
@@ -270,3 +273,19 @@ def host_copies_take_tensors_with_gaps() -> None:
     assert wide.view(-1)[: ranks * SIZE].tolist() == [1.0] * ranks * SIZE
     with pytest.raises(ConfigurationError, match="its elements share memory"):
         dist.all_gather_into_tensor(torch.ones(1).expand(ranks * SIZE), numbered(rank))
+
+
+@case
+def sharded_tensors_are_gathered_where_they_are() -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    placements = [f"rank:{other}/cpu" for other in range(ranks)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, of its own functions
+        tensor = sharded_tensor.rand(ChunkShardingSpec(dim=0, placements=placements), 4 * ranks, 3)
+        whole = torch.empty(4 * ranks, 3) if rank == 0 else None
+        tensor.gather(0, whole)
+        assert whole is None or torch.equal(whole[:4], tensor.local_tensor())
+        if not torch.cuda.is_available():  # with CUDA, ranks without a shard take the current GPU
+            few = sharded_tensor.zeros(ChunkShardingSpec(dim=0, placements=placements[:1]), 4, 3)
+            assert few.device.type == "cpu"
+            assert few.to(torch.float64).dtype == torch.float64

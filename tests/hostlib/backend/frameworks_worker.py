@@ -30,7 +30,13 @@ from torch.distributed.algorithms.join import Join
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.algorithms.model_averaging.hierarchical_model_averager import HierarchicalModelAverager
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    StateDictType,
+    fully_shard,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 Weights = dict[str, torch.Tensor]
@@ -257,6 +263,50 @@ def fsdp2(_: str) -> Weights:
         fully_shard(layer)
     train(model, batches())
     return {name: parameter.full_tensor() for name, parameter in model.state_dict().items()}
+
+
+@case
+def fsdp1_with_sharded_state(_: str) -> Weights:
+    """A second model goes on from the first one's sharded state; with small layers, some ranks have no part of them."""
+
+    def wrapped() -> tuple[FullyShardedDataParallel, torch.optim.Optimizer]:
+        net = nn.Sequential(nn.Linear(12, 2), nn.Tanh(), nn.Linear(2, 7))
+        model = FullyShardedDataParallel(net, device_id=torch.device("cpu"), use_orig_params=True)
+        return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def sharded(model: nn.Module) -> contextlib.AbstractContextManager[object]:
+        return FullyShardedDataParallel.state_dict_type(
+            model,
+            StateDictType.SHARDED_STATE_DICT,
+            ShardedStateDictConfig(),
+            ShardedOptimStateDictConfig(),
+        )
+
+    def step(model: nn.Module, optimiser: torch.optim.Optimizer, batch: torch.Tensor) -> None:
+        optimiser.zero_grad()
+        model(batch).square().mean().backward()
+        optimiser.step()
+
+    weights: Weights = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, of its own functions
+        torch.manual_seed(3)
+        first, second = wrapped(), wrapped()
+        step(*first, batches(1)[0])
+        with sharded(first[0]):
+            state, moments = first[0].state_dict(), FullyShardedDataParallel.optim_state_dict(*first)
+        with sharded(second[0]):
+            second[0].load_state_dict(state)
+            second[1].load_state_dict(FullyShardedDataParallel.optim_state_dict_to_load(*second, moments))
+        step(*second, batches(2)[1])
+        for name, tensor in state.items():
+            whole = torch.empty(tensor.size()) if dist.get_rank() == 0 else None
+            tensor.gather(0, whole)
+            weights[f"gathered {name}"] = torch.zeros(1) if whole is None else whole.sum().reshape(1)
+            dist.broadcast(weights[f"gathered {name}"], 0)
+        with FullyShardedDataParallel.summon_full_params(second[0]):
+            weights |= {name: tensor.detach().clone() for name, tensor in second[0].named_parameters()}
+    return weights
 
 
 @case

@@ -51,6 +51,20 @@ def test_importing_inagg_first_registers_it_when_torch_is_imported() -> None:
     assert seen == "False True"
 
 
+def test_without_a_gpu_the_backend_serves_the_cpu_only() -> None:
+    # A torch with CUDA asks at the first group, because the question would start CUDA during the import.
+    seen = python(
+        "import torch, torch.distributed as dist\n"
+        "torch.cuda.is_available = lambda: False\n"
+        "devices = dist.Backend.backend_capability\n"
+        "print(devices['inagg'] == (['cpu', 'cuda'] if torch.backends.cuda.is_built() else ['cpu']))\n"
+        "try: dist.init_process_group('inagg', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "except Exception: pass\n"
+        "print(devices['inagg'], dist.BackendConfig(dist.Backend('inagg')))"
+    )
+    assert seen.splitlines() == ["True", "['cpu'] cpu:inagg"]
+
+
 def test_a_server_needs_no_torch() -> None:
     assert python("import sys, inagg_server.cli; print('torch' in sys.modules)") == "False"
 
