@@ -196,7 +196,7 @@ class ProcessGroup(ForwardingGroup):
         if (switch := self._switch_for(operation, tensors)) is not None:
             wanted = [(tensor, tensor, None) for tensor in tensors]
             return switch.reduce("allreduce", opts, operation, wanted, self.timeout_s)
-        scaled = scale_for_sum(operation, tensors, opts, self.size(), results=tensors, in_place=method)
+        scaled = scale_for_sum(operation, tensors, opts, self.size(), results=tensors, in_place=True)
         work: Work = self.forward(method, scaled.tensors, scaled.opts, deliver=scaled.deliver)
         return work
 
@@ -216,7 +216,7 @@ class ProcessGroup(ForwardingGroup):
                 opts,
                 self.size(),
                 results=tensors if is_root else [],
-                in_place="reduce" if is_root else None,
+                in_place=is_root,
             )
             work: Work = self.forward("reduce", scaled.tensors, scaled.opts, deliver=scaled.deliver)
             return work

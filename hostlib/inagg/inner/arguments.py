@@ -92,6 +92,30 @@ def map_tensors(function: Callable[[int, torch.Tensor], torch.Tensor], arguments
     return [replaced(place, argument) for place, argument in enumerate(arguments)]
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's elements lie in memory as they are, one after the other. Sparse tensors count as plain."""
+    if tensor.layout != torch.strided:
+        return True
+    return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+
+
+def refuse_shared(name: str, arguments: Sequence[Any], rank: int) -> None:
+    """Refuse tensors that receive a result and whose elements share memory.
+
+    Raises:
+        ConfigurationError: there is one. Nothing has been changed or sent.
+    """
+    for tensor in tensors_of(
+        [arguments[place] for place in use_of(name, arguments, rank).written if arguments]
+    ):
+        if tensor.layout == torch.strided and any(
+            stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+        ):
+            raise ConfigurationError(
+                f"{name}: an expanded tensor cannot hold a result: its elements share memory; clone() it"
+            )
+
+
 def check_sizes(name: str, arguments: Sequence[Any], ranks: int) -> None:
     """Check the sizes of a collective with one tensor for all ranks.
 

@@ -21,34 +21,19 @@ import torch
 import torch.distributed as dist
 from torch.distributed import DistStoreError
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
-from torch.utils._pytree import tree_leaves
 
 from inagg.counters import Tally
 from inagg.dynamo import skip_dynamo
-from inagg.errors import ConfigurationError, InaggError, JobError
+from inagg.errors import InaggError, JobError
 from inagg.inner import cuda as _cuda
-from inagg.inner.arguments import check_sizes
+from inagg.inner.arguments import check_sizes, refuse_shared
 from inagg.inner.connections import GlooConnections
 from inagg.inner.host_copies import HostCopies
 from inagg.inner.work import AnySourceWork, InnerWork, Waits, raising_cause
 from inagg.membership.assembly import CLOSING_S, Assembly
 from inagg.overloads import in_one_form
 from inagg.sums.calls import is_collective, is_reduction, measure
-from inagg.sums.reduction import memory_of
 from inagg.torch_versions import method_name
-
-# Methods for which gloo ignores the strides of tensors and works on the memory from the first element on, with the
-# number of leading arguments for which it does. Other methods copy tensors with gaps, or refuse them.
-_STRIDES_IGNORED = {
-    "all_to_all_single": 1,
-    "allreduce": 1,
-    "allreduce_coalesced": 1,
-    "alltoall_base": 1,
-    "broadcast": 1,
-    "reduce": 1,
-    "reduce_scatter": 1,
-    "scatter": 2,
-}
 
 # The thread of gloo's device does these. Their works are completed only when somebody waits for them. A wait without a
 # timeout would take that with which gloo was made to connect.
@@ -58,23 +43,6 @@ _CONNECT = timedelta(seconds=6)
 _FINDING_S = 1.0  # other ranks take this long to report why gloo failed
 DRAIN_S = 3.0  # a rank that leaves gives up its unfinished collectives after this time without a packet
 _LOOK_S = 0.01
-
-
-def refuse_gaps(name: str, arguments: Sequence[Any]) -> None:
-    """Refuse tensors for which gloo would work on the gaps between elements.
-
-    name, arguments: a method of the process group, and what it is called with.
-
-    Raises:
-        ConfigurationError: a tensor's elements share memory or have gaps between them.
-    """
-    for tensor in tree_leaves(arguments[: _STRIDES_IGNORED.get(name, 0)]):
-        if tensor.layout == torch.strided and len(memory_of(tensor)) != tensor.nbytes:
-            raise ConfigurationError(
-                f"{name} of a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()}: gloo does this "
-                "collective, and cannot use a tensor whose elements share memory or have gaps between them; pass "
-                "tensor.contiguous()"
-            )
 
 
 def _forwarded(name: str) -> Callable[..., Any]:
@@ -360,9 +328,8 @@ class ForwardingGroup(dist.ProcessGroup):
         """
         self._refuse_broken()
         inner = self.inner
+        refuse_shared(name, arguments, self.rank())
         copied = self._copies.take(arguments)
-        if not copied:
-            refuse_gaps(name, arguments)
         if is_collective(name):
             self._begin(name, arguments)
         self.inner_reductions += is_reduction(name)

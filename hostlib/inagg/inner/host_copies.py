@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives of device tensors by gloo, through copies in pinned host memory.
+"""Collectives of device tensors by gloo, through copies in pinned host memory; and of host tensors with gaps.
 
-Gloo's own code for CUDA tensors has fewer collectives, and crashes in some. So gloo gets host tensors only:
+Gloo's own code for CUDA tensors has fewer collectives, and crashes in some. So gloo gets contiguous host tensors only:
 
 1. The caller's thread queues copies of what the collective reads, on a stream that waits for the current stream.
 2. One thread a group waits for these copies and hands the call to gloo, in the order of calls, because all ranks must
@@ -21,8 +21,7 @@ from typing import Any
 import torch
 
 from inagg.device.streams import on_device, pinned_empty, record_current
-from inagg.errors import ConfigurationError
-from inagg.inner.arguments import flatten, is_flat, is_single, map_tensors, tensors_of, use_of
+from inagg.inner.arguments import flatten, is_flat, is_plain, is_single, map_tensors, tensors_of, use_of
 from inagg.inner.copied_work import CopiedCall, CopiedWork, Copy, Streams, Threads
 from inagg.sums.calls import is_reduction
 
@@ -57,8 +56,14 @@ class HostCopies:
         self._threads = Threads()
 
     def take(self, arguments: Sequence[Any]) -> bool:
-        """Whether a call with these arguments needs copies on the host."""
-        return any(tensor.device.type in self._types for tensor in tensors_of(arguments))
+        """Whether a call with these arguments needs copies on the host.
+
+        Gloo works on the memory of host tensors from the first element on, whatever their strides.
+        """
+        return any(
+            tensor.device.type in self._types or (tensor.is_cpu and not is_plain(tensor))
+            for tensor in tensors_of(arguments)
+        )
 
     def pass_by(self, name: str, method: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         """Call `method`, named `name`, directly, after all earlier calls have been handed over."""
@@ -75,7 +80,7 @@ class HostCopies:
         """Begin a call of `method`, named `name`, with copies of the tensors. What it raises, the Work's `wait` raises.
 
         Raises:
-            ConfigurationError: elements of a tensor that receives a result share memory, or a CUDA graph is captured.
+            ConfigurationError: a CUDA graph is captured.
             torch.OutOfMemoryError, RuntimeError: the allocation failed.
         """
         with self._changed:
@@ -97,8 +102,6 @@ class HostCopies:
             streams = self._streams[tensor.device]
             strided = tensor.layout == torch.strided
             given = tensor.detach() if strided else tensor  # a detached sparse tensor would be another tensor
-            if place in use.written:
-                _refuse_shared(name, given)
             with on_device(tensor.device), streams.to_host.current():
                 host = _host_copy(given, place in use.read)
             if place in use.written:
@@ -164,12 +167,3 @@ def _host_copy(given: torch.Tensor, read: bool) -> torch.Tensor:
     if read:
         host.view(given.shape).copy_(given, non_blocking=True)
     return host
-
-
-def _refuse_shared(name: str, tensor: torch.Tensor) -> None:
-    if tensor.layout == torch.strided and any(
-        stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    ):
-        raise ConfigurationError(
-            f"{name}: an expanded tensor cannot hold a result: its elements share memory; clone() it"
-        )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from inagg.errors import ConfigurationError
-from inagg.inner.group import refuse_gaps
+from inagg.inner.arguments import refuse_shared
 from inagg.sums.elements import divide_, is_integer
 from inagg.sums.operation import Operation, as_sum
 
@@ -27,17 +27,18 @@ def scale_for_sum(
     ranks: int,
     *,
     results: Sequence[torch.Tensor],
-    in_place: str | None = None,
+    in_place: bool = False,
 ) -> Scaled:
     """Scale floats before the sum. Divide integers after it, because no factor of theirs is an integer.
 
     Args:
         ranks: number of ranks in the group.
         results: the tensors in which this rank gets the result.
-        in_place: the name of the called method, if the contributions themselves hold the result: they are then changed.
+        in_place: whether the contributions themselves hold the result: they are then changed.
 
     Raises:
-        ConfigurationError: no backend sums this type; or the method works in place, and the tensors have gaps.
+        ConfigurationError: no backend sums this type; or the method works in place, and elements of a tensor share
+            memory.
     """
     for tensor in tensors:
         if tensor.is_cpu and tensor.is_floating_point() and tensor.itemsize == 1:
@@ -55,7 +56,7 @@ def scale_for_sum(
     if scale is None or not all(map(torch.is_floating_point, tensors)):
         return Scaled(tensors, opts)
     if in_place:
-        refuse_gaps(in_place, [tensors])  # before they are changed
+        refuse_shared("allreduce", [tensors], rank=0)  # before they are changed
     # Inference mode, because the tensors may be parameters, or may have been made in it.
     with torch.inference_mode():
         scaled = [tensor.mul_(scale) if in_place else tensor * scale for tensor in tensors]

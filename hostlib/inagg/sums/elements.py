@@ -53,6 +53,7 @@ def is_contiguous_float32(tensor: torch.Tensor) -> bool:
         and tensor.device.type in DEVICES
         and tensor.layout == torch.strided
         and tensor.is_contiguous()
+        and not tensor.is_neg()
     )
 
 
@@ -70,7 +71,7 @@ def encode(tensor: torch.Tensor, ranks: int) -> torch.Tensor:
         float32, contiguous, of shape (k, elements): k is 1 for floats. Contiguous float32 tensors share their memory.
     """
     if not is_integer(tensor.dtype):
-        return tensor.to(torch.float32).contiguous().view(1, -1)
+        return tensor.to(torch.float32).resolve_neg().contiguous().view(1, -1)
     values = tensor.contiguous().view(-1).to(torch.int64)
     bits, count = _digit_bits(ranks), digits(tensor.dtype, ranks)
     half = 1 << (bits - 1)

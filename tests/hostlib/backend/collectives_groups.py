@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases of test_collectives.py: groups, other collectives, errors, statistics."""
 
+import importlib
 import time
 import weakref
 from collections.abc import Callable
@@ -339,28 +340,74 @@ def bad_options_are_refused() -> None:
 
 
 @case
-def tensors_with_gaps_are_refused_where_gloo_would_take_them_for_others() -> None:
+def tensors_with_gaps_are_what_their_elements_are() -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    columns = torch.full((6, 2), float(rank), dtype=torch.float64)
-    calls: list[Callable[[torch.Tensor], object]] = [
-        dist.all_reduce,
-        lambda tensor: dist.broadcast(tensor, 0),
-        lambda tensor: dist.reduce(tensor, 0, dist.ReduceOp.MAX),
-        lambda tensor: dist.scatter(tensor, [tensor] * ranks if rank == 0 else None),
-        lambda tensor: dist.reduce_scatter(tensor, [tensor.contiguous()] * ranks),
+    one = torch.ones(1, dtype=torch.float64)
+    total = float(sum(range(ranks)))
+    calls: list[tuple[Callable[[torch.Tensor], object], float | None]] = [
+        (dist.all_reduce, total),
+        (lambda tensor: dist.all_reduce(tensor, op=dist.ReduceOp.AVG), total / ranks),
+        (lambda tensor: dist.broadcast(tensor, ranks - 1), ranks - 1.0),
+        (lambda tensor: dist.reduce(tensor, 0, dist.ReduceOp.MAX), ranks - 1.0 if rank == 0 else None),
+        (lambda tensor: dist.scatter(tensor, [one.expand(6)] * ranks if rank == 0 else None), 1.0),
+        (lambda tensor: dist.reduce_scatter(tensor, [one.expand(6)] * ranks), float(ranks)),
+        (lambda tensor: dist.all_gather([tensor, *torch.empty(ranks - 1, 6).double()], tensor.clone()), 0.0),
+        (lambda tensor: dist.all_reduce(tensor, op=dist.ReduceOp.MIN), 0.0),
     ]
-    if not inagg_group(None).options.stage_cpu:  # host copies have no gaps
-        for call in calls:
-            with pytest.raises(ConfigurationError, match=r"shape \(6,\) and strides \(2,\)"):
-                call(columns[:, 0])
-    with pytest.raises(ConfigurationError, match="strides"):
-        dist.all_reduce(columns[:, 0], op=dist.ReduceOp.AVG)
-    assert columns.tolist() == [[float(rank)] * 2] * 6, "what was refused has been changed"
-    dist.all_reduce(columns.t())
-    assert columns.tolist() == [[sum(range(ranks))] * 2] * 6
-    gathered = [torch.zeros(6, dtype=torch.float64) for _ in range(ranks)]
-    dist.all_gather(gathered, columns[:, 0])
-    assert torch.equal(torch.cat(gathered), columns[:, 0].repeat(ranks))
+    for number, (call, expected) in enumerate(calls):
+        for rows in (1, 6):
+            # The column of a matrix, and a matrix whose rows some ranks have as columns.
+            matrix = torch.full((rows, 6), float(rank), dtype=torch.float64)
+            column = torch.full((6, 2), float(rank), dtype=torch.float64)
+            given = column[:, 0] if rows == 1 else matrix.t() if rank % 2 else matrix
+            if rows == 6:
+                given[0] += torch.arange(6)
+                if call is not dist.all_reduce:
+                    continue
+            call(given)
+            if rows == 6:
+                assert given[0].tolist() == [total + ranks * place for place in range(6)]
+                assert given[1:].eq(total).all()
+                continue
+            assert column[:, 1].tolist() == [float(rank)] * 6, "a gap has been changed"
+            if expected is not None:
+                assert given.tolist() == [expected] * 6, number
+    gathered = [torch.zeros(6, dtype=torch.float64) for _ in range(ranks)] if rank == 0 else None
+    dist.gather(one.expand(6), gathered)
+    assert gathered is None or torch.cat(gathered).eq(1.0).all()
+    if ranks > 1:
+        if rank == 0:
+            dist.send(torch.arange(12.0).view(6, 2)[:, 1], ranks - 1)
+        if rank == ranks - 1:
+            received = torch.zeros(6, 2)
+            dist.recv(received[:, 0], 0)
+            assert received.tolist() == [[place, 0.0] for place in (1.0, 3.0, 5.0, 7.0, 9.0, 11.0)]
+
+
+@case
+def expanded_tensors_cannot_hold_results() -> None:
+    one, ranks = torch.ones(1, dtype=torch.float64), dist.get_world_size()
+    for operation in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX):
+        with pytest.raises(ConfigurationError, match="its elements share memory"):
+            dist.all_reduce(one.expand(6), op=operation)
+    with pytest.raises(ConfigurationError, match="its elements share memory"):
+        dist.reduce_scatter(one.expand(6), [torch.ones(6, dtype=torch.float64)] * ranks)
+    assert one.item() == 1.0
+
+
+@case
+def differentiable_collectives() -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    functions: Any = importlib.import_module("torch.distributed.nn.functional")
+    shared = torch.full((2,), float(rank), requires_grad=True)
+    sum(part.sum() for part in functions.gather(shared, 0)).backward()
+    functions.reduce(shared, 0).sum().backward()
+    functions.broadcast(shared.clone(), 0).sum().backward()
+    sum(part.sum() for part in functions.all_gather(shared)).backward()
+    functions.scatter([shared.clone() + other for other in range(ranks)], 0).sum().backward()
+    functions.all_reduce(shared).sum().backward()
+    assert shared.grad is not None
+    assert shared.grad.isfinite().all()
 
 
 @case

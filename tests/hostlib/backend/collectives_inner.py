@@ -254,9 +254,7 @@ def results_go_to_parameters_and_to_tensors_of_inference_mode() -> None:
 
 
 @case
-def host_copies_take_tensors_with_gaps() -> None:
-    if not copied():
-        return  # gloo cannot: tensors_with_gaps_are_refused_where_gloo_would_take_them_for_others
+def single_tensors_with_gaps() -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()
 
     def column() -> torch.Tensor:
