@@ -45,6 +45,7 @@ _REDUCE_SCATTER_SINGLE = _Form(
 _REDUCE_SCATTERS = _Form(("outputs", "inputs"), (1, 1), _c10d.ReduceScatterOptions, ("op", "timeout"))
 _GATHER_SINGLE = _Form(("output", "input"), (0, 0), _c10d.AllgatherOptions)
 _GATHERS = _Form(("outputs", "inputs"), (1, 1), _c10d.AllgatherOptions)
+_INTO_ONE = _Form(("output", "input"), (0, 0), _c10d.GatherOptions, ("root", "timeout"))
 
 _FORMS = {
     "all_gather_single": _GATHER_SINGLE,
@@ -65,6 +66,8 @@ _FORMS = {
     "gather": _Form(
         ("output_tensors", "input_tensors|input_tensor"), (2, 1), _c10d.GatherOptions, ("root", "timeout")
     ),
+    "gather_into_tensor": _INTO_ONE,
+    "gather_single": _INTO_ONE,
     "monitored_barrier": _Form(("timeout", "wait_all_ranks"), (None, None), None),
     "recv": _Form(("tensors", "srcRank", "tag"), (1, None, None), None),
     "recv_anysource": _Form(("tensors", "tag"), (1, None), None),

@@ -45,6 +45,10 @@ def _text(release: tuple[int, int]) -> str:
     return ".".join(map(str, release))
 
 
+# Until 2.8, the collectives of a gloo group have the timeout that it was made with, whatever it is set to later.
+GLOO_KEEPS_ITS_TIMEOUT = release(torch.__version__) < (2, 9)
+
+
 def refuse_too_old(version: str = torch.__version__) -> None:
     """Raise ConfigurationError if the release is older than `OLDEST`."""
     if release(version) < OLDEST:

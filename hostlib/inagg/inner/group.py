@@ -33,7 +33,7 @@ from inagg.inner.work import AnySourceWork, InnerWork, Waits, raising_cause
 from inagg.membership.assembly import CLOSING_S, Assembly
 from inagg.overloads import in_one_form
 from inagg.sums.calls import is_collective, is_reduction, measure
-from inagg.torch_versions import method_name
+from inagg.torch_versions import GLOO_KEEPS_ITS_TIMEOUT, method_name
 
 # The thread of gloo's device does these. Their works are completed only when somebody waits for them. A wait without a
 # timeout would take that with which gloo was made to connect.
@@ -62,17 +62,21 @@ def _delegated(name: str) -> Callable[..., Any]:
 
 
 class _Rendezvous(Store):
-    """Gloo's store while it connects. A wait for a rank ends with an error when that rank has ended."""
+    """Gloo's store while it connects. A wait for a rank ends with an error when that rank has ended.
 
-    def __init__(self, ranks: Assembly) -> None:
+    name: of this attempt, because gloo uses the same keys in each.
+    """
+
+    def __init__(self, ranks: Assembly, name: str) -> None:
         super().__init__()
         self._ranks = ranks
+        self._name = name
 
     def set(self, key: str, value: Any) -> None:
-        self._ranks.store.set(f"gloo/{key}", value)
+        self._ranks.store.set(f"{self._name}/{key}", value)
 
     def get(self, key: str) -> bytes:
-        return self._ranks.bytes_at(f"gloo/{key}", _CONNECT)
+        return self._ranks.bytes_at(f"{self._name}/{key}", _CONNECT)
 
     def wait(self, keys: list[str], _timeout: Any = None) -> None:
         for key in keys:
@@ -82,18 +86,22 @@ class _Rendezvous(Store):
         return False
 
 
-def _gloo(ranks: Assembly, devices: list[Any]) -> Any:
+def _make_gloo(ranks: Assembly, devices: list[Any], name: str, timeout: timedelta) -> Any:
+    """Make a gloo group. It waits for a connection five times as long as `timeout`."""
     gloo: Any = dist.ProcessGroupGloo
     settings = gloo._Options()
-    # All ranks are there: a rank that does not connect in time never will. Gloo waits for a connection five times as
-    # long as this.
-    settings._timeout = min(ranks.timeout, _CONNECT) / 5
+    settings._timeout = timeout
     settings._devices = devices
     # Ranks begin the collectives of a group in the same order, so one thread can do them one after another.
     settings._threads = 1
+    rendezvous = _Rendezvous(ranks, name)  # a variable, because gloo does not keep it alive
+    return gloo(rendezvous, ranks.rank, ranks.size, settings)
+
+
+def _gloo(ranks: Assembly, devices: list[Any]) -> Any:
     try:
-        rendezvous = _Rendezvous(ranks)  # a variable, because gloo does not keep it alive
-        group = gloo(rendezvous, ranks.rank, ranks.size, settings)
+        # All ranks are there: a rank that does not connect in time never will.
+        group = _make_gloo(ranks, devices, "gloo", min(ranks.timeout, _CONNECT) / 5)
     except RuntimeError:
         try:
             _find_cause(ranks)
@@ -102,6 +110,10 @@ def _gloo(ranks: Assembly, devices: list[Any]) -> Any:
         raise
     if ranks.rank == 0:
         ranks.publish("rank 0 has looked", False)  # its gloo works: from now on rank 0 checks the others
+    if GLOO_KEEPS_ITS_TIMEOUT:
+        ranks.exchange("gloo has connected", None)  # before a rank ends its connections
+        group = None  # ends it. All ranks can connect, so they do it again, with the timeout for collectives
+        group = _make_gloo(ranks, devices, "gloo again", ranks.timeout)
     group._set_default_timeout(ranks.timeout)
     return group
 
@@ -393,6 +405,8 @@ class ForwardingGroup(dist.ProcessGroup):
     barrier = _forwarded("barrier")
     broadcast = _forwarded("broadcast")
     gather = _forwarded("gather")
+    gather_into_tensor = _forwarded("gather_into_tensor")
+    gather_single = _forwarded("gather_single")
     monitored_barrier = _forwarded("monitored_barrier")
     recv = _forwarded("recv")
     recv_anysource = _forwarded("recv_anysource")
