@@ -48,6 +48,8 @@ _KINDS = {
     "barrier": _Kind("barrier", None),
     "broadcast": _Kind("broadcast", 0, root="src"),
     "gather": _Kind("gather", 1, root="dst"),
+    "gather_into_tensor": _Kind("gather", 1, root="dst"),
+    "gather_single": _Kind("gather", 1, root="dst"),
     "monitored_barrier": _Kind("monitored_barrier", None, compared=False),
     "reduce": _Kind("reduce", 0, root="dst", reduces=True),
     "reduce_scatter": _Kind("reduce_scatter", 1, reduces=True),
