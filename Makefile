@@ -12,7 +12,8 @@
 # make explore  every run of jobs with shared slots that are larger than those of make test (ten minutes, 6 GB), and more
 #              examples of networks
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
-# make wheel-test  build the sdist and its wheel, install it with each extra in a fresh virtual environment, use it there
+# make wheel-test  build the sdist and its wheel, install it with each extra in a fresh virtual environment, use it there;
+#              with each Python of PYTHONS="/usr/bin/python3 python3.12 python3.13" that is there
 # make torch-matrix  the host library's tests with other releases of torch, each in a fresh virtual environment (quarter of
 #              an hour and 5 GB each); VERSIONS="2.7.1 2.15.0" selects from those that are supported, TESTS limits the tests
 # make diagrams  draw docs/images/*.svg from docs/diagrams
@@ -26,6 +27,7 @@ ATTACKS ?=
 AMOUNT ?= full
 VERSIONS ?= 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 TESTS ?=
+PYTHONS ?= /usr/bin/python3 python3.12 python3.13
 BIN := .venv/bin
 PYTHON_SOURCES := contract hostlib/inagg hostlib/inagg_server p4/inagg_p4runtime p4/inagg_switch controller/inagg_controller mininet/inagg_testbed commands/inagg_commands docs/diagrams examples tests scripts
 CXX_SOURCES = $(shell git ls-files -co --exclude-standard '*.cpp' '*.hpp' '*.h')
@@ -93,7 +95,7 @@ bench:
 wheel-test:
 	$(NEEDS_ROOT)
 	@scripts/setup
-	@$(ROOT) $(BIN)/python -m tests.packaging
+	@$(ROOT) $(BIN)/python -m tests.packaging $(PYTHONS)
 
 torch-matrix:
 	$(NEEDS_ROOT)

@@ -35,9 +35,9 @@ COMMANDS = {
     "inagg-controller": "controller",
 }
 REGISTERED = """
-import torch.distributed
+import platform, torch.distributed
 assert "INAGG" in torch.distributed.Backend._plugins
-print(torch.__version__)
+print(torch.__version__, "of Python", platform.python_version())
 """
 ALL_REDUCE = """
 import torch, torch.distributed as dist
@@ -129,17 +129,25 @@ def controller(server: Installation, of: Installation) -> str:
     )
 
 
-def testbed(launcher: Installation, worker: Installation) -> str:
-    """All commands of a testbed work, and the packages of `worker` sum through its switch."""
-    results = launcher.place.results
+def worker_sums(launcher: Installation, worker: Installation) -> str:
+    """Two ranks with the packages of `worker` sum through the switch of a testbed of `launcher`."""
+    results = worker.place.results
     options = ["--workers", "2", "--link", "unshaped", "--results", str(results)]
-    launcher.run("inagg", "doctor")
     said = launcher.run("inagg", "run", *options, worker.command("python"), "-c", ALL_REDUCE)
     line = next(
         (line for line in said.splitlines() if line.startswith("all_reduce over the switch: 3,")), None
     )
     if line is None or str(worker.path) not in line:
         raise CheckError(f"the all_reduce of a worker says\n{said}")
+    return f"a worker's {line.partition(', ')[0]}"
+
+
+def testbed(launcher: Installation, worker: Installation) -> str:
+    """All commands of a testbed work, and the packages of `worker` sum through its switch."""
+    results = launcher.place.results
+    options = ["--workers", "2", "--link", "unshaped", "--results", str(results)]
+    launcher.run("inagg", "doctor")
+    summed = worker_sums(launcher, worker)
     bench = ["--elements", "10000", "--backend", "gloo", "--backend", "inagg:32", "--iters", "3"]
     launcher.run("inagg", "bench", "allreduce", *options, *bench, "--json", f"{results}/rows.json")
     rows = json.loads((results / "rows.json").read_text())
@@ -149,7 +157,7 @@ def testbed(launcher: Installation, worker: Installation) -> str:
     for example in ("digits", "gpt"):
         train = ["-m", "inagg_testbed.bench.convergence_worker", example, "--steps", "2", "--lane-bits", "16"]
         launcher.run("inagg", "run", *options, launcher.command("python"), *train)
-    return f"a worker's {line.partition(', ')[0]}; {len(rows)} rows of bench allreduce; demo; both examples"
+    return f"{summed}; {len(rows)} rows of bench allreduce; demo; both examples"
 
 
 def _free_port() -> int:

@@ -4,6 +4,7 @@ temporary folder outside the clone."""
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,9 +17,9 @@ from pathlib import Path
 from inagg_testbed.network.lifecycle import manifests
 from tests import ROOT
 
-PYTHON = "/usr/bin/python3"  # Debian's, which Mininet belongs to, as in scripts/setup
+PYTHON = os.environ.get("INAGG_PYTHON", "/usr/bin/python3")  # which Mininet belongs to, as in scripts/setup
 _BUILD_SDIST = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
-_TIMEOUT_S = 900.0
+_TIMEOUT_S = 1800.0
 _READY_TIMEOUT_S = 120.0
 _END_S = 10.0
 _TAG = "INAGG_WHEEL_TEST"  # in the environment of all processes: the temporary folder
@@ -50,20 +51,30 @@ class Workplace:
         """Where commands write what they are asked to write."""
         return self.folder / "results"
 
-    def build(self) -> Path:
-        """The wheel of the sdist, made as `pip install` of the sdist makes it."""
+    def build_sdist(self) -> Path:
         dist = self.folder / "dist"
         self.run([sys.executable, "-c", _BUILD_SDIST, str(dist)], within=ROOT)
         (sdist,) = dist.glob("*.tar.gz")
-        self.run([*self._pip(sys.executable), "wheel", "--no-deps", "--wheel-dir", str(dist), str(sdist)])
-        (wheel,) = dist.glob("*.whl")
-        return wheel
+        return sdist
 
-    def install(self, wheel: Path, extra: str, *, system_packages: bool = False) -> "Installation":
-        """The wheel with an extra ("": none) in a fresh virtual environment."""
-        made = Installation(self, self.folder / f"venv-{extra or 'base'}")
+    def build(self, sdist: Path, python: str) -> Path:
+        """The wheel for a Python, made as `pip install` of the sdist makes it."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            builder = Installation(self, Path(folder) / "builder")
+            self.run([python, "-m", "venv", str(builder.path)])
+            dist = sdist.parent / "wheel"
+            pip = self._pip(builder.command("python"))
+            self.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(dist), str(sdist)])
+        (wheel,) = dist.glob("*.whl")
+        return wheel.replace(sdist.parent / wheel.name)
+
+    def install(
+        self, wheel: Path, extra: str, python: str, *, system_packages: bool = False
+    ) -> "Installation":
+        """The wheel with an extra ("": none) in a fresh virtual environment of a Python."""
+        made = Installation(self, self.folder / f"venv-{Path(python).name}-{extra or 'base'}")
         system = ["--system-site-packages"] if system_packages else []
-        self.run([PYTHON, "-m", "venv", *system, str(made.path)])
+        self.run([python, "-m", "venv", *system, str(made.path)])
         pip = [*self._pip(made.command("python")), "install"]
         self.run([*pip, "torch"])  # first, as in scripts/setup
         self.run([*pip, f"{wheel}[{extra}]" if extra else str(wheel)])
@@ -73,17 +84,20 @@ class Workplace:
         """What a command prints, on stdout and stderr. It runs in an empty folder unless `within` is one, and leaves it
         empty. Raises CheckError if it ends with another exit status."""
         empty = self.folder / "empty"
-        done = subprocess.run(
-            command,
-            cwd=within or empty,
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                command,
+                cwd=within or empty,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CheckError(f"{' '.join(command)}\ndid not end within {_TIMEOUT_S:g} s") from error
         if done.returncode != status:
             raise CheckError(
                 f"{' '.join(command)}\nended with status {done.returncode}:\n{done.stdout[-4000:]}"
@@ -170,6 +184,10 @@ class Installation:
     def run(self, name: str, *arguments: str, status: int = 0) -> str:
         """As `Workplace.run`, of a command of it."""
         return self.place.run([self.command(name), *arguments], status=status)
+
+    def remove(self) -> None:
+        """Delete it. With the CUDA build of torch it has 5 GB."""
+        shutil.rmtree(self.path)
 
     def distributions(self) -> set[str]:
         """The names of what is installed in it, the system's packages left out."""
