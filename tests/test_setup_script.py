@@ -28,11 +28,16 @@ def fake_machine(path: Path, **programs: str) -> dict[str, str]:
     return {"PATH": str(tools)}
 
 
-def run_setup(
-    path: Path, variables: Mapping[str, str] | None = None, **programs: str
+def run_setup(path: Path, **programs: str) -> subprocess.CompletedProcess[str]:
+    """Run a copy of the script on such a machine."""
+    return run_setup_with({}, path, **programs)
+
+
+def run_setup_with(
+    variables: Mapping[str, str], path: Path, /, **programs: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a copy of the script on such a machine, with more variables in the environment."""
-    environment = fake_machine(path, **programs) | dict(variables or {})
+    """The same with more variables in the environment."""
+    environment = fake_machine(path, **programs) | dict(variables)
     (path / "scripts").mkdir()
     script = path / "scripts" / "setup"
     script.write_bytes(SETUP.read_bytes())
@@ -104,7 +109,7 @@ def python(path: Path, body: str) -> dict[str, str]:
 
 def test_says_which_python_is_too_old(tmp_path: Path) -> None:
     old = python(tmp_path, 'case "$1" in --version) echo Python 3.9.2 ;; *) exit 1 ;; esac')
-    run = run_setup(tmp_path, old, **INSTALLED, **{"apt-get": "exit 99"})
+    run = run_setup_with(old, tmp_path, **INSTALLED, **{"apt-get": "exit 99"})
     assert run.returncode == 1
     assert f"inagg needs Python 3.11 or later, and {tmp_path}/python3 is Python 3.9.2" in run.stderr
 
@@ -116,7 +121,7 @@ NO_DISTUTILS = "echo Traceback; echo \"ModuleNotFoundError: No module named 'dis
 def test_installs_setuptools_where_mininet_lacks_distutils(tmp_path: Path) -> None:
     without = python(tmp_path, IMPORT.format(NO_DISTUTILS))
     apt_get = 'echo "apt-get $*" >&2'
-    run = run_setup(tmp_path, without, **INSTALLED, **{"apt-get": apt_get})
+    run = run_setup_with(without, tmp_path, **INSTALLED, **{"apt-get": apt_get})
     assert run.returncode == 1
     assert "--no-install-recommends python3-setuptools" in run.stderr
     assert (
@@ -130,7 +135,7 @@ def test_does_not_install_setuptools_for_another_problem_of_mininet(tmp_path: Pa
     broken = python(
         tmp_path, IMPORT.format("echo ModuleNotFoundError: No module named \"'mininet'\"; exit 1")
     )
-    run = run_setup(tmp_path, broken, **INSTALLED, **{"apt-get": "exit 99"})
+    run = run_setup_with(broken, tmp_path, **INSTALLED, **{"apt-get": "exit 99"})
     assert run.returncode == 1
     assert "cannot import Mininet: ModuleNotFoundError: No module named 'mininet'" in run.stderr
     assert "installing" not in run.stderr
@@ -143,7 +148,7 @@ def test_makes_the_environment_again_after_an_upgrade_of_python(tmp_path: Path) 
     (tmp_path / ".venv" / "lib" / "python3.1" / "site-packages").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "python").symlink_to("/usr/bin/python3")
     (tmp_path / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
-    run = run_setup(tmp_path, newer, **INSTALLED, **{"apt-get": "exit 99"})
+    run = run_setup_with(newer, tmp_path, **INSTALLED, **{"apt-get": "exit 99"})
     assert run.returncode == 1
     assert "creating .venv" in run.stderr
     assert "python3 -m venv --clear --system-site-packages .venv" in run.stderr
