@@ -6,7 +6,6 @@ and, if it finds none, runs the collective without releasing the GIL. Gloo's thr
 they hold gloo's queue lock: a deadlock. The methods of a group that is not a Python subclass release the GIL.
 """
 
-import contextlib
 import ctypes
 import os
 import threading
@@ -19,28 +18,26 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import DistStoreError
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
 from inagg.counters import Tally
 from inagg.dynamo import skip_dynamo
 from inagg.errors import InaggError, JobError
 from inagg.inner import cuda as _cuda
-from inagg.inner.arguments import check_sizes, refuse_shared
+from inagg.inner.arguments import check_sizes, refuse_shared, tensors_of
 from inagg.inner.connections import GlooConnections
+from inagg.inner.gloo import make_gloo
 from inagg.inner.host_copies import HostCopies
 from inagg.inner.work import AnySourceWork, InnerWork, Waits, raising_cause
-from inagg.membership.assembly import CLOSING_S, Assembly
+from inagg.membership.assembly import Assembly
 from inagg.overloads import in_one_form
 from inagg.sums.calls import is_collective, is_reduction, measure
-from inagg.torch_versions import GLOO_KEEPS_ITS_TIMEOUT, method_name
+from inagg.torch_versions import method_name
 
 # The thread of gloo's device does these. Their works are completed only when somebody waits for them. A wait without a
 # timeout would take that with which gloo was made to connect.
 _WITHOUT_THREAD = ("send", "recv")
 
-_CONNECT = timedelta(seconds=6)
-_FINDING_S = 1.0  # other ranks take this long to report why gloo failed
 DRAIN_S = 3.0  # a rank that leaves gives up its unfinished collectives after this time without a packet
 _LOOK_S = 0.01
 
@@ -59,83 +56,6 @@ def _delegated(name: str) -> Callable[..., Any]:
 
     method.__name__ = name
     return method
-
-
-class _Rendezvous(Store):
-    """Gloo's store while it connects. A wait for a rank ends with an error when that rank has ended.
-
-    name: of this attempt, because gloo uses the same keys in each.
-    """
-
-    def __init__(self, ranks: Assembly, name: str) -> None:
-        super().__init__()
-        self._ranks = ranks
-        self._name = name
-
-    def set(self, key: str, value: Any) -> None:
-        self._ranks.store.set(f"{self._name}/{key}", value)
-
-    def get(self, key: str) -> bytes:
-        return self._ranks.bytes_at(f"{self._name}/{key}", _CONNECT)
-
-    def wait(self, keys: list[str], _timeout: Any = None) -> None:
-        for key in keys:
-            self.get(key)
-
-    def has_extended_api(self) -> bool:
-        return False
-
-
-def _make_gloo(ranks: Assembly, devices: list[Any], name: str, timeout: timedelta) -> Any:
-    """Make a gloo group. It waits for a connection five times as long as `timeout`."""
-    gloo: Any = dist.ProcessGroupGloo
-    settings = gloo._Options()
-    settings._timeout = timeout
-    settings._devices = devices
-    # Ranks begin the collectives of a group in the same order, so one thread can do them one after another.
-    settings._threads = 1
-    rendezvous = _Rendezvous(ranks, name)  # a variable, because gloo does not keep it alive
-    return gloo(rendezvous, ranks.rank, ranks.size, settings)
-
-
-def _gloo(ranks: Assembly, devices: list[Any]) -> Any:
-    try:
-        # All ranks are there: a rank that does not connect in time never will.
-        group = _make_gloo(ranks, devices, "gloo", min(ranks.timeout, _CONNECT) / 5)
-    except RuntimeError:
-        try:
-            _find_cause(ranks)
-        except InaggError as cause:
-            raise cause from None
-        raise
-    if ranks.rank == 0:
-        ranks.publish("rank 0 has looked", False)  # its gloo works: from now on rank 0 checks the others
-    if GLOO_KEEPS_ITS_TIMEOUT:
-        ranks.exchange("gloo has connected", None)  # before a rank ends its connections
-        group = None  # ends it. All ranks can connect, so they do it again, with the timeout for collectives
-        group = _make_gloo(ranks, devices, "gloo again", ranks.timeout)
-    group._set_default_timeout(ranks.timeout)
-    return group
-
-
-def _find_cause(ranks: Assembly) -> None:
-    """Raise the cause of gloo's error, if another rank has caused it.
-
-    Rank 0 sees which processes have ended, but only after its own gloo has returned. The others wait until it has
-    looked. If no process has ended, the first rank whose gloo failed reports its own error.
-
-    Raises:
-        JobError: another rank is the cause; it names the rank.
-    """
-    first = ranks.count("gloo failed") == 1
-    if ranks.rank == 0:
-        ranks.check(CLOSING_S)
-        ranks.publish("rank 0 has looked", True)
-    looked = False
-    with contextlib.suppress(DistStoreError):
-        patience = min(ranks.timeout, _CONNECT) + timedelta(seconds=_FINDING_S)
-        looked = ranks.receive("rank 0 has looked", 0, patience)
-    ranks.check(0.0 if first and looked else _FINDING_S)
 
 
 @skip_dynamo
@@ -181,7 +101,7 @@ class ForwardingGroup(dist.ProcessGroup):
         _living.add(self)
 
     def _connect(self, ranks: Assembly, store: Store, address: str | None, cuda: _cuda.InnerCuda) -> None:
-        self._connections = GlooConnections(address, partial(_gloo, ranks), ranks)
+        self._connections = GlooConnections(address, partial(make_gloo, ranks), ranks)
         try:
             chosen = _cuda.agree(ranks, cuda)
         except BaseException:
@@ -341,7 +261,8 @@ class ForwardingGroup(dist.ProcessGroup):
         self._refuse_broken()
         inner = self.inner
         refuse_shared(name, arguments, self.rank())
-        copied = self._copies.take(arguments)
+        # Some works of gloo have no future, by which to deliver; those of copies have.
+        copied = deliver is not None or self._copies.take(arguments)
         if is_collective(name):
             self._begin(name, arguments)
         self.inner_reductions += is_reduction(name)
@@ -357,7 +278,15 @@ class ForwardingGroup(dist.ProcessGroup):
                 return InnerWork(work, self._diagnose, call, timeout=timedelta(seconds=self.timeout_s))
             self._prune()
             self._under_way.add(work)
-            return InnerWork(work, self._diagnose, call, self._under_way.discard, deliver=deliver)
+            is_gloos = not copied and not any(tensor.is_cuda for tensor in tensors_of(arguments))
+            return InnerWork(
+                work,
+                self._diagnose,
+                call,
+                self._under_way.discard,
+                deliver=deliver,
+                future_of=self._copies.future_of if is_gloos else Work.get_future,
+            )
         call.end()
         return work
 

@@ -19,11 +19,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.distributed.distributed_c10d import Work
 
 from inagg.device.streams import on_device, pinned_empty, record_current
 from inagg.inner.arguments import flatten, is_flat, is_plain, is_single, map_tensors, tensors_of, use_of
 from inagg.inner.copied_work import CopiedCall, CopiedWork, Copy, Streams, Threads
 from inagg.sums.calls import is_reduction
+from inagg.thread_state import ThreadState
 
 # Gloo completes these when somebody waits for them, which takes until another rank sends or receives.
 _BY_WAITING = ("send", "recv", "recv_anysource")
@@ -91,6 +93,22 @@ class HostCopies:
             self._begun += 1
             self._calls.put(call)
         return CopiedWork(call)
+
+    def future_of(self, work: Work) -> torch.futures.Future[Any]:
+        """A future of gloo's `work` whose callbacks may wait for other collectives.
+
+        Those of gloo's own future run on its only thread, which does the other collectives.
+        """
+        source, state = work.get_future(), ThreadState()
+        trigger: torch.futures.Future[None] = torch.futures.Future()
+
+        def complete() -> None:
+            with state.restored():
+                trigger.set_result(None)
+
+        future = trigger.then(lambda _: source.value())  # C++ too sees what is raised inside then()
+        source.add_done_callback(lambda _: self._threads.run(complete))
+        return future
 
     def _copy(self, name: str, method: Callable[..., Any], arguments: Sequence[Any]) -> CopiedCall:
         """Queue the copies to the host."""

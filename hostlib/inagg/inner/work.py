@@ -47,7 +47,7 @@ class InnerWork(Work):
     """Gloo's `work`.
 
     When it fails because the group is broken, `wait` raises the InaggError that says why, from gloo's RuntimeError.
-    `get_future` returns gloo's future.
+    A future's callbacks may wait for other collectives of the group.
 
     Args:
         diagnose: returns what broke the group, None if it is not broken; called when the work has failed, and may take
@@ -56,6 +56,7 @@ class InnerWork(Work):
         ended: called when `wait` has returned from gloo.
         timeout: of a `wait` without one. By default gloo's.
         deliver: completes the result after gloo. The work, and its future, are done after that.
+        future_of: makes the work's future. By default the work's own.
     """
 
     def __init__(
@@ -66,8 +67,10 @@ class InnerWork(Work):
         ended: Callable[[Work], None] = lambda _: None,
         timeout: timedelta = _NO_TIMEOUT,
         deliver: Callable[[], None] | None = None,
+        future_of: Callable[[Work], torch.futures.Future[Any]] = Work.get_future,
     ) -> None:
         super().__init__()
+        self._future_of = future_of
         self._problem: DeliveryError | None = None
         self._future = None if deliver is None else work.get_future().then(self._delivery(deliver))
         self._call = call
@@ -124,7 +127,7 @@ class InnerWork(Work):
         return self._work.result()
 
     def get_future(self) -> torch.futures.Future[Any]:
-        return self._work.get_future() if self._future is None else self._future
+        return self._future_of(self._work) if self._future is None else self._future
 
     def source_rank(self) -> int:
         return self._work.source_rank()

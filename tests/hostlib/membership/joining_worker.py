@@ -67,13 +67,13 @@ def after_the_switch(continued: Any) -> Any:
     return wait_and_go_on
 
 
-connect, begin = inagg.inner.group._gloo, inagg.membership.join._enter
+connect, begin = inagg.inner.gloo.make_gloo, inagg.membership.join._enter
 REPLACEMENTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
     "out of descriptors": (inagg.membership.join, "_enter", enter_without_descriptors),
     "killed before it has met the others": (Assembly, "exchange", fail),
-    "killed before gloo connects": (inagg.inner.group, "_gloo", fail),
-    "killed as gloo connects": (inagg.inner.group, "_gloo", die_within_gloo),
-    "switch ends before gloo connects": (inagg.inner.group, "_gloo", after_the_switch(connect)),
+    "killed before gloo connects": (inagg.inner.group, "make_gloo", fail),
+    "killed as gloo connects": (inagg.inner.group, "make_gloo", die_within_gloo),
+    "switch ends before gloo connects": (inagg.inner.group, "make_gloo", after_the_switch(connect)),
     "switch ends before all have joined": (inagg.membership.join, "_enter", after_the_switch(begin)),
     "switch ends before packets pass": (Session, "try_path", after_the_switch(Session.try_path)),
 }

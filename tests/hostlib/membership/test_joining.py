@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 from inagg.errors import ConfigurationError, InaggError, JobError, PeerLostError
-from inagg.inner.group import _gloo
+from inagg.inner.gloo import make_gloo
 from inagg.membership.assembly import Assembly
 from inagg.membership.join import _address_of, _addresses, join
 from inagg.options import Options
@@ -124,7 +124,7 @@ def test_if_gloo_cannot_connect_the_cause_is_reported(
 
     def connect(ranks: Assembly) -> None:
         with ranks:
-            _gloo(ranks, [])
+            make_gloo(ranks, [])
             ranks.exchange("what comes next", None)
 
     with second, ThreadPoolExecutor(2) as others:
