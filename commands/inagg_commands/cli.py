@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the commands, each of which needs an extra of the distribution.
+"""Starts the commands. Each needs an extra of the distribution, except ``inagg launch``.
 
 This package needs the standard library only. So a command whose extra is not installed ends with one line that names
 the extra. The commands' own packages cannot do that: their imports fail first.
@@ -11,7 +11,11 @@ from contextlib import contextmanager
 
 
 def testbed() -> None:
-    """The command inagg."""
+    """The command inagg. Its ``launch`` is for workers, and needs no extra."""
+    if sys.argv[1:2] == ["launch"]:
+        from inagg.cli import launch
+
+        launch(sys.argv[2:])
     with _needs_extra("inagg", "testbed"):
         from inagg_testbed.cli import main
 

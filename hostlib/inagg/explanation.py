@@ -101,11 +101,16 @@ class Explanation:
         return sorted(named, key=self.shares.__getitem__, reverse=True)
 
     def __str__(self) -> str:
+        lines = []
+        if named := self.figures.get("taken_over"):
+            backend = "no backend" if named == "undefined" else f"the backend {named!r}"
+            lines.append(f"the program named {backend}; INAGG_TAKE_OVER made this group inagg's")
         if self.verdict == "fallback":
-            return f"gloo does the sums of this group: {self.figures['reason']}"
+            return "\n".join([*lines, f"gloo does the sums of this group: {self.figures['reason']}"])
         if self.verdict == "local":
-            return "this group has one rank, so its sums are its own tensors: nothing is sent"
-        lines = [f"{'share':>6}  cause"]
+            text = "this group has one rank, so its sums are its own tensors: nothing is sent"
+            return "\n".join([*lines, text])
+        lines += [f"{'share':>6}  cause"]
         for cause in self.causes:
             meaning, _ = _meaning(cause, self.figures)
             lines += [f"{self.shares[cause]:6.0%}  {cause}: {meaning}{_detail(cause, self.figures)}"]

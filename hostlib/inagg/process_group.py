@@ -31,6 +31,7 @@ from inagg.membership.interface import source_address
 from inagg.membership.session import Session
 from inagg.options import LaneBits, Options
 from inagg.overloads import in_one_form
+from inagg.side_processes import RankMark
 from inagg.sums.calls import describe
 from inagg.sums.collectives import SwitchCollectives, Wanted
 from inagg.sums.elements import is_contiguous_float32, is_integer, takes
@@ -52,13 +53,30 @@ class ProcessGroup(ForwardingGroup):
         rank, size: this process's rank, and the number of ranks.
         timeout: of each collective. A sum that takes longer ends the job.
         options: see `Options`.
+        taken_over: what the program named, if `inagg.takeover` took the group over.
+        backend: what the group calls its backend in Python. In C++ it is always "inagg": DDP's logger looks for gloo's
+            group in one that calls itself "gloo".
+        without_job: why the group has no job, and gloo does its sums; empty: it has one.
 
     Raises:
         InaggError: the job could not be set up, and the ranks do not fall back to gloo. All ranks raise.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, options: Options) -> None:
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        options: Options,
+        *,
+        taken_over: str | None = None,
+        backend: str = "inagg",
+        without_job: str = "",
+    ) -> None:
         self._options = options
+        self._taken_over = taken_over
+        self._backend_name = backend
         self._warned_of_sparse = False
         self.made = time.monotonic()
         # If gloo does the sums, both are None, and `_why_inner` has the reason.
@@ -73,6 +91,7 @@ class ProcessGroup(ForwardingGroup):
             )
             self._session = Alone()
             self._switch = OwnSums(self._session, options, self.tally)
+            self._mark = RankMark()
             return
         try:
             with Assembly(store, rank, size, timeout) as ranks:
@@ -83,7 +102,7 @@ class ProcessGroup(ForwardingGroup):
                     options.inner_cuda,
                     copy_cpu=options.stage_cpu,
                 )
-                joined = join_or_fall_back(ranks, self, options, self._on_failure)
+                joined = without_job or join_or_fall_back(ranks, self, options, self._on_failure)
                 if isinstance(joined, Session):
                     self._session = joined
                     self._switch = SwitchCollectives(joined.sums, size, options, self.tally)
@@ -92,6 +111,10 @@ class ProcessGroup(ForwardingGroup):
         except BaseException:
             self.end_inner()
             raise
+        self._mark = RankMark()
+
+    _mark: RankMark | None = None  # once the group has been made
+    splits = 0  # calls of torch.distributed.split_group
 
     @property
     def options(self) -> Options:
@@ -350,6 +373,7 @@ class ProcessGroup(ForwardingGroup):
             if self._session is not None:
                 self._session.leave(cause, since)
         finally:
+            self._unmark()
             self.end_inner()
 
     def abort(self) -> None:
@@ -361,6 +385,11 @@ class ProcessGroup(ForwardingGroup):
         self._break_off()  # gloo's abort does not end collectives under way
         if self._session is not None:
             self._session.close()  # after abort, a program does not have to call shutdown
+        self._unmark()
+
+    def _unmark(self) -> None:
+        if self._mark is not None:
+            self._mark.remove()
 
     def _on_failure(self) -> None:
         """End gloo's collectives, because the job has failed.
@@ -391,12 +420,15 @@ class ProcessGroup(ForwardingGroup):
     def getBackendName(self) -> str:  # noqa: N802 - torch's name for it
         return "inagg"
 
+    def name(self) -> str:
+        return self._backend_name
+
     def _get_backend_name(self) -> str:
         """The name that torch's Python code uses to choose a device, and only for that.
 
         It takes every name but "gloo" for a backend of CUDA tensors. So without CUDA this is "gloo".
         """
-        return self.getBackendName() if torch.device("cuda") in self._device_types else "gloo"
+        return self._backend_name if torch.device("cuda") in self._device_types else "gloo"
 
     @property
     def failed(self) -> bool:
@@ -418,6 +450,7 @@ class ProcessGroup(ForwardingGroup):
             "switch_reductions": 0 if self._switch is None else self._switch.begun,
             "inner_reductions": self.inner_reductions,
             "calls": self.tally.snapshot(),
+            "taken_over": self._taken_over,
         }
         if self._session is None:
             return {"path": "inner", "reason": self._why_inner, **counts}

@@ -8,6 +8,7 @@ user's ``import torch``. So this module imports only torch, and problems with th
 """
 
 import functools
+import os
 import sys
 from datetime import timedelta
 from types import ModuleType
@@ -46,7 +47,18 @@ def register() -> None:
         return
     devices = _devices(torch.backends.cuda.is_built())  # type: ignore[no-untyped-call]
     torch.distributed.Backend.register_backend(_NAME, _create, extended_api=True, devices=devices)
-    _admit_to_monitored_barrier(torch.distributed, torch.distributed.distributed_c10d)
+    modules = torch.distributed, torch.distributed.distributed_c10d
+    _admit_to_monitored_barrier(*modules)
+    _admit_to_split_group(*modules)
+    if any(variable.startswith("INAGG_TA") for variable in os.environ):
+        _take_over()
+
+
+def _take_over() -> None:
+    from inagg import takeover
+
+    if takeover.is_asked_for(os.environ):
+        takeover.install()
 
 
 def _admit_to_monitored_barrier(*modules: ModuleType) -> None:
@@ -62,9 +74,8 @@ def _admit_to_monitored_barrier(*modules: ModuleType) -> None:
     ) -> None:
         from torch.distributed import distributed_c10d
 
-        chosen = distributed_c10d._world.default_pg if group is None else group
-        ours = sys.modules.get("inagg.process_group")  # None: there is no inagg group
-        if ours is None or not isinstance(chosen, ours.ProcessGroup):
+        chosen: Any = distributed_c10d._world.default_pg if group is None else group
+        if not _is_ours(chosen):
             original(group, timeout, wait_all_ranks)
         elif timeout is None:
             chosen.monitored_barrier(wait_all_ranks=wait_all_ranks)
@@ -76,9 +87,48 @@ def _admit_to_monitored_barrier(*modules: ModuleType) -> None:
         module.monitored_barrier = monitored_barrier  # type: ignore[attr-defined]
 
 
+def _admit_to_split_group(*modules: ModuleType) -> None:
+    """Replace ``split_group`` in `modules` by a function that makes inagg groups from an inagg group.
+
+    torch's function refuses groups written in Python. The replacement calls it for all other groups.
+    """
+    original = modules[0].split_group
+
+    @functools.wraps(original)
+    def split_group(parent_pg: Any = None, split_ranks: Any = None, *arguments: Any, **settings: Any) -> Any:
+        from torch.distributed import distributed_c10d
+
+        parent: Any = parent_pg or distributed_c10d._world.default_pg
+        if not _is_ours(parent):
+            return original(parent_pg, split_ranks, *arguments, **settings)
+        from inagg.groups import split
+
+        return split(parent, split_ranks, *arguments, **settings)
+
+    for module in modules:
+        module.split_group = split_group  # type: ignore[attr-defined]
+
+
+def _is_ours(group: Any) -> bool:
+    ours = sys.modules.get("inagg.process_group")  # None: there is no inagg group
+    return ours is not None and isinstance(group, ours.ProcessGroup)
+
+
 def autoload() -> None:
     """The entry point. Never raises, because programs that do not use inagg must not be affected."""
     try:
         register()
     except Exception as error:
         print(f"inagg: not registered with torch.distributed: {error!r}", file=sys.stderr)
+        _refuse_takeover(error)
+
+
+def _refuse_takeover(cause: Exception) -> None:
+    """If the user wants programs to be taken over, they must not run over gloo instead."""
+    try:
+        from inagg import takeover
+
+        if takeover.is_asked_for(os.environ):
+            takeover.refuse(f"it is not registered with torch.distributed ({cause!r})")
+    except Exception as error:
+        print(f"inagg: programs are not taken over: {error!r}", file=sys.stderr)

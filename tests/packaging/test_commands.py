@@ -81,6 +81,12 @@ def test_a_command_without_its_extra_names_it(command: str, extra: str) -> None:
     assert line.startswith(f"{command} needs the extra {extra}: pip install 'inagg[{extra}]' (")
 
 
+def test_launch_needs_no_extra() -> None:
+    done = run_without(BLOCKED, START, "inagg", "launch", "--set", "lane_bits=7", "true")
+    assert done.returncode == 1
+    assert done.stderr.startswith("inagg: inagg options: lane_bits: ")
+
+
 def test_a_module_that_only_one_subcommand_needs_is_explained_too() -> None:
     done = run_without(["grpc"], START, "inagg-switch", "run", "--port", "1@lo")
     assert done.returncode == 1

@@ -28,6 +28,7 @@ from inagg_testbed.cli.options import (
     ServersOption,
     SettingsOption,
     SwitchOption,
+    TakeOverOption,
     TopologyOption,
     UplinkOption,
     WorkersOption,
@@ -244,6 +245,7 @@ def run_script(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
     settings: SettingsOption = None,
+    take_over: TakeOverOption = None,
     set_controller: ControllerSettingsOption = None,
 ) -> None:
     """Bring up a testbed for a training script and run the script in each host, one rank a host.
@@ -255,6 +257,8 @@ def run_script(
     Example: inagg run --workers 4 --set lane_bits=16 train.py --epochs 3
 
     Example: inagg run --switch bridge train.py
+
+    Example: inagg run --take-over gloo,nccl train.py
 
     Example: inagg run --servers 1 --set aggregation=server --set servers=registered train.py
     """
@@ -271,6 +275,7 @@ def run_script(
             results=results,
             p4=p4,
             settings=settings,
+            take_over=take_over,
             servers=servers,
             topology=topology,
             uplink=uplink,
@@ -285,6 +290,26 @@ def run_script(
 
             follow_script(testbed, command, on_output=show)
             console.print(f"logs: {testbed.results}", highlight=False, soft_wrap=True)
+
+
+@app.command(
+    "launch",
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+        "help_option_names": [],
+    },
+)
+def launch_program(arguments: Annotated[list[str], typer.Argument(metavar="...")]) -> None:
+    """Start a training program on this host whose groups are to be inagg's, although it names another backend.
+
+    `inagg launch --help` lists the options.
+
+    Example: inagg launch --controller http://10.0.0.254:9560 -- torchrun --nproc-per-node 2 train.py
+    """
+    from inagg.cli import launch
+
+    launch(arguments)
 
 
 @app.command()

@@ -113,6 +113,14 @@ SettingsOption = Annotated[
         help="Option of inagg's groups, such as lane_bits=16 (docs/options.md); may be given several times.",
     ),
 ]
+TakeOverOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="For a script that names another backend: gloo, nccl, or gloo,nccl. Groups that it makes under these"
+        " names, or none, become inagg's (docs/take-over.md).",
+    ),
+]
 
 
 def _runs(incomplete: str) -> list[str]:
@@ -164,15 +172,22 @@ def chosen_fabric(
     return Fabric.parse(topology, hosts=workers, rank_order=rank_order)
 
 
-def launcher_settings(settings: Sequence[str]) -> dict[str, str]:
-    """The environment that sets options of inagg's groups, given as NAME=VALUE. Raises ConfigurationError."""
-    if not settings:
+def launcher_settings(settings: Sequence[str], take_over: str | None = None) -> dict[str, str]:
+    """The environment that sets options of inagg's groups, given as NAME=VALUE, and the backends to take over.
+
+    Raises ConfigurationError.
+    """
+    if not settings and take_over is None:
         return {}
-    from inagg import options  # imports torch, which takes seconds
+    from inagg import options, takeover
     from inagg.base_errors import ConfigurationError as WrongSetting
 
     try:
-        return options.launcher_environment(settings)
+        environment = options.launcher_environment(settings)
+        if take_over is not None:
+            takeover.check_launch(os.environ, take_over)
+            environment[takeover.VARIABLE] = take_over
+        return environment
     except WrongSetting as error:
         raise ConfigurationError(str(error)) from error
 
@@ -232,6 +247,7 @@ def opened_testbed(
     p4: Path | None,
     controller: bool = True,
     settings: Sequence[str] | None = None,
+    take_over: str | None = None,
     servers: int = 0,
     topology: str = STAR,
     uplink: str | None = None,
@@ -257,7 +273,7 @@ def opened_testbed(
         switch=switch,
         program=p4,
         controlled=controller,
-        environment=launcher_settings(settings or []),
+        environment=launcher_settings(settings or [], take_over),
         pool=pool,
         controller_options=controller_settings(set_controller or []),
         on_stage=on_stage,

@@ -20,7 +20,7 @@ from inagg_testbed.network.lifecycle import manifests, tagged_processes
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OPERATING = ("status", "counters", "loss", "logs", "capture", "shell")
-COMMANDS = ("demo", "up", "run", "down", "exec", "doctor", *OPERATING)
+COMMANDS = ("demo", "up", "run", "launch", "down", "exec", "doctor", *OPERATING)
 BENCH = ("--workers", "2", "--elements", "10")
 BENCHES = ("allreduce", "straggler", "jobs", "device", "convergence", "suite")
 
@@ -311,6 +311,12 @@ def test_a_wrong_setting_is_refused_before_anything_starts(tmp_path: Path) -> No
     assert done.returncode == 1
     assert "lane_bit: is not a setting; did you mean lane_bits?" in done.stderr
     assert not (tmp_path / "r").exists()
+    done = inagg("run", "--results", str(tmp_path / "r"), "--take-over", "mpi", script)
+    assert done.returncode == 1
+    assert "of gloo and nccl (got 'mpi')" in done.stderr
+    done = inagg("run", "--take-over", "gloo", script, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert done.returncode == 1
+    assert "torch would not load inagg" in done.stderr
 
 
 @pytest.mark.netns
@@ -330,12 +336,16 @@ def test_a_command_that_fails_is_an_error_with_its_last_words_and_settings_are_t
 ) -> None:
     options = ("--workers", "2", "--switch", "bridge", "--results", str(tmp_path))
     (tmp_path / "own.toml").write_text("slots = 8\nlane_bits = 8\n")
-    script = "echo heard from $RANK in $INAGG_LANE_BITS bits, $INAGG_SLOTS slots; exit $RANK"
+    script = (
+        "echo heard from $RANK in $INAGG_LANE_BITS bits, $INAGG_SLOTS slots, for $INAGG_TAKE_OVER; exit $RANK"
+    )
     done = inagg(
-        "run", *options, "--set", "lane_bits=16", "sh", "-c", script, INAGG_CONFIG=str(tmp_path / "own.toml")
+        "run",
+        *(*options, "--set", "lane_bits=16", "--take-over", "gloo", "sh", "-c", script),
+        INAGG_CONFIG=str(tmp_path / "own.toml"),
     )
     assert done.returncode == 1
-    assert "heard from 0 in 16 bits, 8 slots" in done.stdout
+    assert "heard from 0 in 16 bits, 8 slots, for gloo" in done.stdout
     assert "rank 1 ended with exit status 1" in done.stderr
 
 
