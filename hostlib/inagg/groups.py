@@ -9,9 +9,11 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
+from inagg.at_exit import living
 from inagg.counters import Stats
 from inagg.errors import ConfigurationError
 from inagg.explanation import Explanation, explain_figures
+from inagg.lone_training import TrainingWatch
 from inagg.membership.store import agree_on_members, forget_members
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
@@ -63,7 +65,18 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
     )
     if members:
         forget_members(store, members[backend_options.group_rank])
+    if not members and group.size() > 1:
+        group.training = TrainingWatch(group.rank(), group.size(), _calls_of_all, _has_no_other)
     return group
+
+
+def _calls_of_all() -> list[dict[str, dict[str, float]]]:
+    return [group.tally.snapshot() for group in living if isinstance(group, ProcessGroup)]
+
+
+def _has_no_other() -> bool:
+    """Whether all groups of torch in this process are inagg's."""
+    return all(isinstance(group, ProcessGroup) for group in dist.distributed_c10d._world.pg_map)
 
 
 def split(

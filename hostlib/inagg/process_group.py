@@ -25,6 +25,7 @@ from inagg.errors import ConfigurationError, InaggError
 from inagg.fallback import join_or_fall_back
 from inagg.inner.group import ForwardingGroup
 from inagg.inner.scaling import scale_for_sum
+from inagg.lone_training import TrainingWatch
 from inagg.membership.alone import Alone
 from inagg.membership.assembly import Assembly
 from inagg.membership.interface import source_address
@@ -75,8 +76,10 @@ class ProcessGroup(ForwardingGroup):
         without_job: str = "",
     ) -> None:
         self._options = options
+        self._mark: RankMark | None = None
         self._taken_over = taken_over
         self._backend_name = backend
+        self.training: TrainingWatch | None = None  # of the world
         self._warned_of_sparse = False
         self.made = time.monotonic()
         # If gloo does the sums, both are None, and `_why_inner` has the reason.
@@ -113,7 +116,6 @@ class ProcessGroup(ForwardingGroup):
             raise
         self._mark = RankMark()
 
-    _mark: RankMark | None = None  # once the group has been made
     splits = 0  # calls of torch.distributed.split_group
 
     @property
@@ -369,6 +371,8 @@ class ProcessGroup(ForwardingGroup):
 
     def leave(self, cause: str | None, since: float = 0.0) -> None:
         """As `Session.leave`. The inner group's threads have ended when this returns or raises."""
+        if self.training is not None:
+            self.training.end(failed=cause is not None or self.failed)
         try:
             if self._session is not None:
                 self._session.leave(cause, since)

@@ -121,6 +121,18 @@ def calls_that_know_gloo() -> Any:
 
 
 @case
+def lone_training() -> Any:
+    """Each rank trains a model of its own, as with a library that does not wrap it. A metric is averaged at the end."""
+    model = torch.nn.Linear(8, 4)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        optimiser.zero_grad()
+        model(torch.ones(2, 8)).sum().backward()
+        optimiser.step()
+    return described(dist.group.WORLD)
+
+
+@case
 def one_rank() -> Any:
     groups = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
     return described(groups[dist.get_rank()])[3]

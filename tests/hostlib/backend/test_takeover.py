@@ -83,7 +83,8 @@ def gloo(controller: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def nccl(controller: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two ranks of a program that names NCCL, and makes a group of gloo beside it."""
-    return run(controller, tmp_path_factory.mktemp("nccl"), 2, "cuda:nccl,cpu:gloo", "world", "beside_nccl")
+    cases = ("world", "beside_nccl", "lone_training")
+    return run(controller, tmp_path_factory.mktemp("nccl"), 2, "cuda:nccl,cpu:gloo", *cases)
 
 
 def test_a_program_that_names_gloo_sums_through_inagg_and_keeps_the_name(gloo: Run) -> None:
@@ -154,6 +155,13 @@ def test_a_group_of_gloo_beside_nccl_takes_no_job(nccl: Run) -> None:
         == [[["cuda:nccl,cpu:gloo", "nccl", "server", 1.0], ["gloo", "gloo", "inner", 1.0]]] * 2
     )
     assert nccl.log.count("for control messages (INAGG_TAKE_OVER)") == 1
+
+
+def test_ranks_that_train_alone_are_warned_of_once(nccl: Run, gloo: Run) -> None:
+    assert (
+        nccl.log.count("4 optimizer steps on each of 2 ranks, and 0 bytes in collectives between them") == 1
+    )
+    assert "optimizer steps" not in gloo.log
 
 
 def test_a_mesh_and_a_world_without_a_name(controller: str, tmp_path: Path) -> None:
