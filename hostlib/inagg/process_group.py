@@ -430,9 +430,11 @@ class ProcessGroup(ForwardingGroup):
     def _get_backend_name(self) -> str:
         """The name that torch's Python code uses to choose a device, and only for that.
 
-        It takes every name but "gloo" for a backend of CUDA tensors. So without CUDA this is "gloo".
+        It takes every name but "gloo" for a backend of CUDA tensors. So without CUDA this is "gloo", unless the program
+        has named its backend otherwise.
         """
-        return self._backend_name if torch.device("cuda") in self._device_types else "gloo"
+        with_cuda = torch.device("cuda") in self._device_types
+        return self._backend_name if with_cuda or self._taken_over is not None else "gloo"
 
     @property
     def failed(self) -> bool:

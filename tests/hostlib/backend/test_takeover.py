@@ -172,11 +172,14 @@ def test_a_mesh_and_a_world_without_a_name(controller: str, tmp_path: Path) -> N
     assert "groups of nccl and of no name" in seen.log
 
 
-# A world of this process alone, and what it is, or the error.
+# A world of this process, alone unless RANKS says otherwise, and what it is, or the error.
 PRINT_WORLD = """
+import os
 import torch.distributed as dist
 try:
-    dist.init_process_group(BACKEND, store=dist.HashStore(), rank=0, world_size=1)
+    ranks = int(os.environ.get("RANKS", "1"))
+    store = dist.FileStore(os.environ["STORE"], ranks) if "STORE" in os.environ else dist.HashStore()
+    dist.init_process_group(BACKEND, store=store, rank=int(os.environ.get("RANK", "0")), world_size=ranks)
     print(dist.get_backend(), type(dist.group.WORLD).__module__)
     dist.destroy_process_group()
 except Exception as error:
@@ -220,7 +223,7 @@ WRONG: list[tuple[dict[str, str], str, str]] = [
     ({"INAGG_TAKE_OVER": "gloo,glo"}, "", "of gloo and nccl (got 'glo')"),
     ({"INAGG_TAKE_OVER": "mpi"}, "", "(got 'mpi')"),
     ({"INAGG_TAKEOVER": "gloo"}, "", "INAGG_TAKEOVER is not a setting; did you mean INAGG_TAKE_OVER?"),
-    ({"INAGG_TAKE_OVER": "gloo"}, "", "no controller is given"),
+    ({"INAGG_TAKE_OVER": "gloo", "RANKS": "2"}, "", "no controller is given"),
     ({"INAGG_TAKE_OVER": "gloo", "INAGG_LANE_BITS": "7"}, "", "INAGG_LANE_BITS"),
     (
         {"INAGG_TAKE_OVER": "gloo", "BACKEND": "cpu:gloo,xpu:xccl"},
@@ -246,10 +249,14 @@ def test_what_is_wrong_is_an_error_of_init_process_group() -> None:
         assert message in line
 
 
-def test_a_controller_that_does_not_answer_is_an_error() -> None:
+def test_a_controller_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
     environment = {"INAGG_TAKE_OVER": "gloo", "INAGG_CONTROLLER": f"http://127.0.0.1:{free_port()}"}
-    seen = python(f"BACKEND = 'gloo'{PRINT_WORLD}", **environment)
-    assert seen.startswith("ControllerUnreachableError no answer from the controller")
+    environment |= {"RANKS": "2", "STORE": str(tmp_path / "store")}
+    fork = "import os, sys; os.environ['RANK'] = '1' if os.fork() == 0 else '0'\nBACKEND = 'gloo'"
+    seen = python(f"{fork}{PRINT_WORLD}", **environment).splitlines()
+    assert len(seen) == 2
+    for line in seen:
+        assert line.startswith("ControllerUnreachableError no answer from the controller")
 
 
 def test_a_name_that_is_not_in_the_list_stays_the_programs_own(controller: str) -> None:
