@@ -16,6 +16,8 @@
 #              with each Python of PYTHONS="/usr/bin/python3 python3.12 python3.13" that is there
 # make torch-matrix  the host library's tests with other releases of torch, each in a fresh virtual environment (quarter of
 #              an hour and 5 GB each); VERSIONS="2.7.1 2.15.0" selects from those that are supported, TESTS limits the tests
+# make trainers  train with the libraries that people use, over gloo and taken over by inagg: results/trainers/. TRAINERS=
+#              "ddp zero3" selects (an hour for all)
 # make diagrams  draw docs/images/*.svg from docs/diagrams
 # make setup   install what is missing; all other targets do this first
 
@@ -28,6 +30,7 @@ AMOUNT ?= full
 VERSIONS ?= 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 TESTS ?=
 PYTHONS ?= /usr/bin/python3 python3.12 python3.13
+TRAINERS ?=
 BIN := .venv/bin
 PYTHON_SOURCES := contract hostlib/inagg hostlib/inagg_server p4/inagg_p4runtime p4/inagg_switch controller/inagg_controller mininet/inagg_testbed commands/inagg_commands docs/diagrams examples tests scripts
 CXX_SOURCES = $(shell git ls-files -co --exclude-standard '*.cpp' '*.hpp' '*.h')
@@ -38,7 +41,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test torch-suite exit-hunt attack explore check bench wheel-test torch-matrix diagrams format sanitize
+.PHONY: setup demo test torch-suite exit-hunt attack explore check bench wheel-test torch-matrix trainers diagrams format sanitize
 
 setup:
 	@scripts/setup
@@ -101,6 +104,9 @@ torch-matrix:
 	$(NEEDS_ROOT)
 	@scripts/setup
 	@$(ROOT) $(BIN)/python -m tests.packaging.torch_matrix $(VERSIONS) $(if $(TESTS),--tests "$(TESTS)")
+
+trainers: setup
+	@$(BIN)/python -m tests.trainers $(TRAINERS)
 
 diagrams: setup
 	$(BIN)/python docs/diagrams

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The libraries, with the versions that were tried, and the programs that use them."""
+
+from dataclasses import dataclass
+
+# Sums of float32 in other orders; Adam's first steps magnify differences of small gradients.
+_FLOAT32_ERROR = 2e-5
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A program that trains.
+
+    name: on the command line of ``make trainers``. library: for the report. requirements: what pip installs; empty:
+        the project's environment has it. program: in `programs/`. arguments: of the program.
+    named: whether the user can write ``"inagg"`` in the program.
+    launched: whether torchrun starts the ranks; else the program starts them.
+    """
+
+    name: str
+    library: str
+    requirements: tuple[str, ...]
+    program: str
+    arguments: tuple[str, ...] = ()
+    named: bool = True
+    launched: bool = True
+    error: float = _FLOAT32_ERROR
+
+
+_TEXTS = ("datasets==5.2.0",)
+_DEEPSPEED = ("deepspeed==0.19.8", "ninja==1.13.2", "setuptools==84.2.1")
+
+TRAINERS = (
+    Trainer("ddp", "torch: DDP and a checkpoint by its own process", (), "ddp.py"),
+    # Ignite knows no other name than those of torch's backends.
+    Trainer("ignite", "Ignite", ("pytorch-ignite==0.5.5",), "ignite_auto_model.py", named=False),
+    Trainer("lightning", "Lightning, with validation", (), "lightning_validation.py"),
+    Trainer("fabric", "Lightning Fabric", (), "lightning_fabric.py"),
+    Trainer("trainer", "Hugging Face Trainer", (), "hf_trainer.py"),
+    Trainer("trl", "TRL and PEFT", ("trl==1.16.0", "peft==0.21.2", *_TEXTS), "trl_lora.py", named=False),
+    Trainer(
+        "sentences",
+        "sentence-transformers",
+        ("sentence-transformers==6.2.0", *_TEXTS),
+        "sentence_embeddings.py",
+        named=False,
+    ),
+    Trainer("pyg", "PyTorch Geometric", ("torch_geometric==2.8.1",), "geometric.py"),
+    Trainer("megatron", "Megatron-core, TP 2", ("megatron-core==0.16.1",), "megatron_tensor_parallel.py"),
+    Trainer("ray", "Ray Train", ("ray[train]==2.60.0",), "ray_train.py", launched=False),
+    *(
+        Trainer(f"zero{stage}", f"DeepSpeed, ZeRO {stage}", _DEEPSPEED, "deepspeed_zero.py", (str(stage),))
+        for stage in (1, 2, 3)
+    ),
+    # The last ones replace packages of the others: torchmetrics, torchaudio.
+    Trainer("torchrec", "torchrec", ("torchrec==1.8.0", "fbgemm-gpu-cpu==1.8.0"), "torchrec_embeddings.py"),
+    Trainer("speechbrain", "SpeechBrain", ("speechbrain==1.1.2",), "speech.py"),
+    Trainer("composer", "Composer", ("mosaicml",), "composer_fit.py", named=False),
+)

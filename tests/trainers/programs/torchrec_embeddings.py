@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torchrec: embedding tables divided among the ranks, and a dense layer that all have."""
+
+import torch
+import torch.distributed as dist
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
+from torchrec.distributed import DistributedModelParallel
+from torchrec.modules.embedding_configs import PoolingType
+from training import BACKEND, samples, save
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        tables = [
+            EmbeddingBagConfig(
+                name=f"t{number}",
+                embedding_dim=8,
+                num_embeddings=10,
+                feature_names=[f"f{number}"],
+                pooling=PoolingType.SUM,
+            )
+            for number in range(2)
+        ]
+        self.tables = EmbeddingBagCollection(tables=tables, device=torch.device("cpu"))
+        self.dense = torch.nn.Linear(16, 1)
+
+    def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
+        return self.dense(self.tables(features).values())
+
+
+def main() -> None:
+    dist.init_process_group(BACKEND)
+    model = DistributedModelParallel(Net(), device=torch.device("cpu"))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    _, targets = samples(8)
+    for step in range(4):
+        values = (torch.arange(8) + step + dist.get_rank()) % 10
+        features = KeyedJaggedTensor(["f0", "f1"], values, lengths=torch.ones(8, dtype=torch.int32))
+        optimiser.zero_grad()
+        torch.nn.functional.mse_loss(model(features), targets[:4]).backward()
+        optimiser.step()
+    save({name: tensor for name, tensor in model.state_dict().items() if type(tensor) is torch.Tensor})
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
