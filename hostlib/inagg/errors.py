@@ -229,10 +229,10 @@ class DeliveryError(CollectiveError):
 
 
 class WaitTimeoutError(CollectiveError, TimeoutError):
-    """A wait with a timeout is over. The sum continues. timeout_s: in seconds."""
+    """A wait with a timeout is over. The collective continues. timeout_s: in seconds."""
 
     def __init__(self, timeout_s: float) -> None:
-        super().__init__(f"sum not done after {timeout_s:g} s; it goes on")
+        super().__init__(f"not done after {timeout_s:g} s; it goes on")
         self.timeout_s = timeout_s
 
 

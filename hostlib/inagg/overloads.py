@@ -11,8 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.distributed_c10d import Work
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from inagg.torch_versions import method_name
 
 _c10d: Any = torch._C._distributed_c10d  # torch's stub lacks much of it
 
@@ -180,12 +183,44 @@ def in_one_form(method: Callable[..., _Result]) -> Callable[..., _Result]:
     @functools.wraps(method)
     def arranged(self: Any, *arguments: Any, **keywords: Any) -> _Result:
         arguments = arrange(name, arguments, keywords)
+        if not _has_memory(arguments):
+            arguments = tuple(tree_map_only(torch.Tensor, _waited_for, argument) for argument in arguments)
+            if not _has_memory(arguments):  # torch's dispatcher knows what such a tensor is, or refuses it
+                result: _Result = getattr(self.inner, method_name(name))(*arguments)
+                return result
         work = method(self, *arguments)
         if isinstance(work, Work) and arguments:
             register(work, arguments[0])
         return work
 
     return arranged
+
+
+# The types of tensors whose elements are in memory. Others, such as DTensor, may be wrappers.
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+
+
+def _has_memory(arguments: Sequence[Any]) -> bool:
+    """Whether all tensors among the arguments, or in lists of them, hold their elements themselves."""
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            if type(argument) not in _PLAIN and _is_wrapper(argument):
+                return False
+        elif isinstance(argument, list | tuple) and not _has_memory(argument):
+            return False
+    return True
+
+
+def _is_wrapper(tensor: torch.Tensor) -> bool:
+    return bool(torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python))
+
+
+def _waited_for(tensor: torch.Tensor) -> torch.Tensor:
+    """What a functional collective has returned, once it is there."""
+    if not isinstance(tensor, AsyncCollectiveTensor):
+        return tensor
+    there: torch.Tensor = tensor.trigger_wait()  # type: ignore[no-untyped-call]
+    return there
 
 
 def register(work: Work, results: Any) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The modes of torch that belong to a thread, taken over by the threads that call back a program's functions.
 
-torch's own backends call a future's callbacks in the modes of the thread that called the collective
-(at::ThreadLocalState). A thread of ours starts with torch's defaults: with gradients, outside inference mode, without
+A callback of a future runs on the thread that adds it if the collective has ended, else on a thread of ours. With these
+modes it does the same in both cases. A new thread has torch's defaults: with gradients, outside inference mode, without
 autocast and without a default device.
 """
 

@@ -36,7 +36,9 @@ class Copy(NamedTuple):
     def bring(self) -> None:
         """Queue the copy to the device on the current stream."""
         strided = self.given.layout == torch.strided
-        self.given.copy_(self.host.view(self.given.shape) if strided else self.host, non_blocking=True)
+        # Autograd does not see `data` written, as with torch's groups.
+        given = self.given.data if strided else self.given
+        given.copy_(self.host.view(given.shape) if strided else self.host, non_blocking=True)
 
 
 class Threads:
@@ -107,7 +109,6 @@ class CopiedCall:
         self._arrived = arrived
         self._written = written
         self._threads = threads
-        self._state = ThreadState()
         self._by_waiting = by_waiting
         self._handed_over = threading.Event()
         self._ended = threading.Event()
@@ -117,6 +118,7 @@ class CopiedCall:
         self._ends: list[Event] = []
         self._trigger: torch.futures.Future[None] | None = None
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+        self._state: ThreadState | None = None  # of the thread that asked for it
 
     def hand_over(self) -> None:
         """Wait for the copies, and call gloo."""
@@ -216,6 +218,7 @@ class CopiedCall:
         with self._lock:
             if self._future is not None:
                 return self._future
+            self._state = ThreadState()
             # With devices, callbacks run on their own streams, which first wait for the future's streams.
             self._trigger = torch.futures.Future(devices=self._devices())
             # Only Python sees torch's Future.set_exception. C++ too sees an exception raised inside then().
@@ -230,6 +233,7 @@ class CopiedCall:
 
     def _complete(self) -> None:
         assert self._trigger is not None
+        assert self._state is not None
         devices = self._devices()
         with self._state.restored(), on_device(devices[0]) if devices else contextlib.nullcontext():
             self._trigger.set_result(None)

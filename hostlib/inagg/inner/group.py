@@ -262,7 +262,7 @@ class ForwardingGroup(dist.ProcessGroup):
         inner = self.inner
         refuse_shared(name, arguments, self.rank())
         # Some works of gloo have no future, by which to deliver; those of copies have.
-        copied = deliver is not None or self._copies.take(arguments)
+        copied = self._copies.take(name, arguments) or deliver is not None
         if is_collective(name):
             self._begin(name, arguments)
         self.inner_reductions += is_reduction(name)

@@ -19,9 +19,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.distributed_c10d import Work
 
 from inagg.device.streams import on_device, pinned_empty, record_current
+from inagg.errors import ConfigurationError
 from inagg.inner.arguments import flatten, is_flat, is_plain, is_single, map_tensors, tensors_of, use_of
 from inagg.inner.copied_work import CopiedCall, CopiedWork, Copy, Streams, Threads
 from inagg.sums.calls import is_reduction
@@ -29,6 +31,16 @@ from inagg.thread_state import ThreadState
 
 # Gloo completes these when somebody waits for them, which takes until another rank sends or receives.
 _BY_WAITING = ("send", "recv", "recv_anysource")
+
+# Gloo's works of these have no future, and only a wait completes them. A thread completes those of copies.
+_WITHOUT_FUTURE = frozenset(
+    {
+        *("reduce_scatter", "reduce_scatter_single", "_reduce_scatter_base"),
+        *("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"),
+    }
+)
+
+_BITWISE = (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR)
 
 # Types that gloo carries. It carries the bytes of others, if it need not combine elements.
 _CARRIED = frozenset(
@@ -57,14 +69,31 @@ class HostCopies:
         self._calls: queue.SimpleQueue[CopiedCall | None] = queue.SimpleQueue()
         self._threads = Threads()
 
-    def take(self, arguments: Sequence[Any]) -> bool:
-        """Whether a call with these arguments needs copies on the host.
+    def take(self, name: str, arguments: Sequence[Any]) -> bool:
+        """Whether a call of the method `name` with these arguments needs copies on the host.
 
         Gloo works on the memory of host tensors from the first element on, whatever their strides.
+
+        Raises:
+            ConfigurationError: gloo would have to combine elements of a type that it does not know. It would say so
+                later, and on some ranks in the next barrier only.
         """
-        return any(
-            tensor.device.type in self._types or (tensor.is_cpu and not is_plain(tensor))
-            for tensor in tensors_of(arguments)
+        tensors = [
+            tensor for tensor in tensors_of(arguments) if tensor.is_cpu or tensor.device.type in self._types
+        ]
+        unknown = next((tensor for tensor in tensors if tensor.dtype not in _CARRIED), None)
+        if is_reduction(name):
+            wrong = unknown
+            if any(arguments[-1].reduceOp == operation for operation in _BITWISE):
+                wrong = next((tensor for tensor in tensors if tensor.is_floating_point()), unknown)
+            if wrong is not None:
+                raise ConfigurationError(
+                    f"{name}: nothing combines elements of {wrong.dtype} in this way on the CPU: convert them first"
+                )
+        return (
+            unknown is not None
+            or (name in _WITHOUT_FUTURE and len(tensors) > 0)
+            or any(tensor.device.type in self._types or not is_plain(tensor) for tensor in tensors)
         )
 
     def pass_by(self, name: str, method: Callable[..., Any], arguments: Sequence[Any]) -> Any:

@@ -50,14 +50,15 @@ def scale_for_sum(
 
         def deliver() -> None:
             for result in results:
-                divide_(result.detach(), ranks)
+                divide_(result.data, ranks)
 
         return Scaled(tensors, as_sum(opts), deliver)
     if scale is None or not all(map(torch.is_floating_point, tensors)):
         return Scaled(tensors, opts)
     if in_place:
         refuse_shared("allreduce", [tensors], rank=0)  # before they are changed
-    # Inference mode, because the tensors may be parameters, or may have been made in it.
+    # Inference mode, because the tensors may be parameters, or may have been made in it. Autograd does not see `data`
+    # written, as with torch's groups.
     with torch.inference_mode():
-        scaled = [tensor.mul_(scale) if in_place else tensor * scale for tensor in tensors]
+        scaled = [tensor.data.mul_(scale) if in_place else tensor * scale for tensor in tensors]
     return Scaled(scaled, as_sum(opts))

@@ -13,7 +13,7 @@ from torch.distributed.distributed_c10d import Work
 
 from inagg.counters import TalliedCall
 from inagg.dynamo import skip_dynamo
-from inagg.errors import DeliveryError, InaggError
+from inagg.errors import DeliveryError, InaggError, WaitTimeoutError
 from inagg.inner.copied_work import CopiedWork
 
 _NO_TIMEOUT = timedelta(0)
@@ -95,7 +95,12 @@ class InnerWork(Work):
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         with raising_cause(self._diagnose, self._work.is_completed):
-            done = self._wait(self._timeout if timeout == _NO_TIMEOUT else timeout)
+            try:
+                done = self._wait(self._timeout if timeout == _NO_TIMEOUT else timeout)
+            except RuntimeError as error:
+                if timeout == _NO_TIMEOUT or self._work.is_completed():
+                    raise
+                raise WaitTimeoutError(timeout.total_seconds()) from error
             if self._future is not None:
                 with contextlib.suppress(RuntimeError):  # which is `_problem`, without its type
                     self._future.wait()
@@ -121,7 +126,10 @@ class InnerWork(Work):
         return self._work.is_success() and self._problem is None
 
     def exception(self) -> Any:
-        return self._problem or self._work.exception()
+        if self._problem is not None or not self._work.is_completed():
+            return self._problem
+        error = self._work.exception()
+        return self._diagnose() or error if "gloo/transport" in str(error) else error
 
     def result(self) -> list[torch.Tensor]:
         return self._work.result()

@@ -76,7 +76,8 @@ class SwitchCollectives:
                 except InaggError as error:
                     problem = error.with_traceback(None)  # the traceback refers to this frame
                     break
-        return SwitchWork([output for _, output, _ in wanted if output is not None], parts, problem)
+        results = [tensor if output is None else output for tensor, output, _ in wanted]
+        return SwitchWork(results, parts, problem)
 
     def all_reduce_float32(self, tensor: torch.Tensor, operation: Operation, timeout_s: float) -> SwitchWork:
         """`reduce` for the commonest all-reduce: one contiguous float32 tensor, SUM or AVG.
@@ -104,7 +105,7 @@ class SwitchCollectives:
         """See `ProcessGroup.sum_lanes`."""
         check_lanes_call(tensor, residual)
         options = self._options.model_copy(update={"lane_bits": lane_bits, "rounding": rounding})
-        left = None if residual is None else residual.detach().view(-1)
+        left = None if residual is None else residual.data.view(-1)
         return SwitchWork([tensor], [self._submit_float32(tensor, options, average, timeout_s, left)])
 
     def _submit_float32(
@@ -120,7 +121,7 @@ class SwitchCollectives:
         tallied = self._tally.begin("all_reduce", tensor.nbytes)
         with profile_range(call):
             return self.queue.submit(
-                tensor.detach().view(-1),
+                tensor.data.view(-1),  # autograd does not see it written, as with torch's groups
                 options=options,
                 call=call,
                 average=average,
@@ -136,7 +137,7 @@ class SwitchCollectives:
         self, call: str, operation: Operation, wanted: Wanted, timeout_s: float, tallied: TalliedCall
     ) -> Reduction:
         tensor, output, part = wanted
-        tensor = tensor.detach()
+        tensor = tensor.data  # autograd does not see it written, as with torch's groups
         in_place = output is not None and output.data_ptr() == tensor.data_ptr() and part is None
         ranks = self._ranks
         self.queue.settle([tensor] if output is None else [tensor, output])
@@ -145,7 +146,7 @@ class SwitchCollectives:
             encoded = (encoded * operation.factor).to(torch.float32)
         elif not in_place and encoded.data_ptr() == tensor.data_ptr():
             encoded = encoded.clone()  # a tensor that does not receive the result must not change
-        result = None if output is None else output.detach()
+        result = None if output is None else output.data
         divides = operation.average and is_integer(tensor.dtype)
 
         def deliver() -> None:

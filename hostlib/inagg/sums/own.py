@@ -82,7 +82,7 @@ class OwnSums:
         check_lanes_call(tensor, residual)
         tallied = self._tally.begin("all_reduce", tensor.nbytes)
         name = sum_text(tensor.numel(), average, lane_bits)
-        work = self._done(name, [tensor], lambda: None if residual is None else residual.detach().zero_())
+        work = self._done(name, [tensor], lambda: None if residual is None else residual.data.zero_())
         if work.exception() is None:
             tallied.end()
         return work
@@ -118,7 +118,7 @@ def _bring(wanted: Wanted, operation: Operation) -> None:
     value = tensor.detach()
     if operation.factor is not None:
         value = (value.to(torch.float32) * operation.factor).to(output.dtype)
-    result = output.detach()
+    result = output.data  # autograd does not see it written
     if operation.factor is not None or result.data_ptr() != value.data_ptr():
         result.copy_(value.reshape(result.shape))
 

@@ -43,7 +43,7 @@ class Part(Protocol):
 class SwitchWork(Work):
     """A collective of one or more sums. It is finished when all its `parts` are.
 
-    A future's callbacks run in the modes of torch of the thread that made this (`ThreadState`).
+    A future's callbacks run in the modes of torch of the thread that asked for the future (`ThreadState`).
     After a failure `wait` raises an InaggError. The C++ of DDP's reducer gets a RuntimeError with the same message from
     the future.
 
@@ -60,7 +60,6 @@ class SwitchWork(Work):
         self._tensors = list(tensors)
         self._parts = list(parts)
         self._problem = problem
-        self._state = ThreadState()
         self._lock = Lock()  # guards _future and _left
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
         self._left = len(self._parts)
@@ -112,6 +111,7 @@ class SwitchWork(Work):
         with self._lock:
             if self._future is not None:
                 return self._future
+            state = ThreadState()
             # With devices, callbacks run on their own streams, which first wait for the future's streams.
             devices = list({part.device for part in self._parts if part.device.type != "cpu"})
             trigger: torch.futures.Future[None] = torch.futures.Future(devices=[*devices])
@@ -123,7 +123,7 @@ class SwitchWork(Work):
                 self._left -= 1
                 last = self._left == 0
             if last:
-                with self._state.restored(), on_device(devices[0] if devices else _CPU):
+                with state.restored(), on_device(devices[0] if devices else _CPU):
                     trigger.set_result(None)
 
         for part in self._parts:

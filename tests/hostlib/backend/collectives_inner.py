@@ -287,32 +287,3 @@ def sharded_tensors_are_gathered_where_they_are() -> None:
             few = sharded_tensor.zeros(ChunkShardingSpec(dim=0, placements=placements[:1]), 4, 3)
             assert few.device.type == "cpu"
             assert few.to(torch.float64).dtype == torch.float64
-
-
-@case
-def callbacks_of_gloos_futures_may_wait_for_other_collectives() -> None:
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-
-    def twice(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-        (total,) = done.value()
-        dist.all_reduce(total)
-        gathered = torch.empty(3 * ranks, dtype=torch.float64)
-        dist.all_gather_into_tensor(gathered, total)
-        return gathered
-
-    with torch.no_grad():
-        work = dist.all_reduce(torch.full((3,), rank + 1.0, dtype=torch.float64), async_op=True)
-        assert work is not None
-        chain = work.get_future().then(lambda done: (twice(done), torch.is_grad_enabled()))
-    total, with_gradients = chain.wait()
-    assert total.tolist() == [ranks * ranks * (ranks + 1) / 2] * 3 * ranks
-    assert not with_gradients
-    failing = dist.broadcast(torch.ones(3), 0, async_op=True)
-    assert failing is not None
-    with pytest.raises(RuntimeError, match="of the program"):
-        failing.get_future().then(lambda _: refuse()).wait()
-    dist.barrier()
-
-
-def refuse() -> None:
-    raise ValueError("an error of the program")

@@ -17,6 +17,7 @@ from tests.hostlib.backend import (
     collectives_groups,  # noqa: F401 - cases
     collectives_inner,  # noqa: F401 - cases
     collectives_methods,  # noqa: F401 - cases
+    collectives_rare,  # noqa: F401 - cases
     collectives_sums,  # noqa: F401 - cases
 )
 from tests.hostlib.backend.collectives_cases import CASES as CASES
