@@ -38,6 +38,7 @@ from inagg.sums.collectives import SwitchCollectives, Wanted
 from inagg.sums.elements import is_contiguous_float32, is_integer, takes
 from inagg.sums.operation import Operation
 from inagg.sums.own import OwnSums
+from inagg.torch_versions import GLOO_LACKS_REDUCE_SCATTER
 
 _log = logging.getLogger(__name__)
 
@@ -262,9 +263,16 @@ class ProcessGroup(ForwardingGroup):
         switch = self._switch_for(operation, [*outputs, *parts]) if sizes_fit else None
         if switch is None:
             scaled = scale_for_sum(operation, parts, opts, self.size(), results=outputs)
+            work: Work
+            same_sizes = sizes_fit and len(outputs) == 1 and len({part.numel() for part in parts}) == 1
+            if GLOO_LACKS_REDUCE_SCATTER and same_sizes:
+                joined = torch.cat([tensor.reshape(-1) for tensor in scaled.tensors])
+                one = (outputs[0], joined, scaled.opts)
+                work = self.forward("_reduce_scatter_base", *one, deliver=scaled.deliver)
+                return work
             rest = iter(scaled.tensors)
             lists = [list(islice(rest, len(several))) for several in inputs]
-            work: Work = self.forward("reduce_scatter", outputs, lists, scaled.opts, deliver=scaled.deliver)
+            work = self.forward("reduce_scatter", outputs, lists, scaled.opts, deliver=scaled.deliver)
             return work
         switch.settle(parts)
         wanted: list[Wanted] = []

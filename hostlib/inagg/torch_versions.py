@@ -48,6 +48,9 @@ def _text(release: tuple[int, int]) -> str:
 # Until 2.8, the collectives of a gloo group have the timeout that it was made with, whatever it is set to later.
 GLOO_KEEPS_ITS_TIMEOUT = release(torch.__version__) < (2, 9)
 
+# In 2.7, gloo has reduce_scatter of one tensor only, not of lists.
+GLOO_LACKS_REDUCE_SCATTER = release(torch.__version__) < (2, 8)
+
 
 def refuse_too_old(version: str = torch.__version__) -> None:
     """Raise ConfigurationError if the release is older than `OLDEST`."""
@@ -92,6 +95,7 @@ def _warn_of_newer(version: str) -> None:
     )
 
 
+@functools.cache
 @functools.cache
 def method_name(name: str) -> str:
     """The name that this torch has for a method of process groups: `name`, or its newer or older name."""

@@ -199,6 +199,9 @@ CALLS: dict[str, list[Call]] = {
         gathered(lambda g, r: g.gather(r, mine(), 0)),
         gathered(lambda g, r: g.gather(output_tensors=r, input_tensor=mine(), root=0, timeout=LIMIT)),
     ],
+    # Since torch 2.15; gloo refuses them.
+    "gather_into_tensor": [gathered(lambda g, r: g.gather_into_tensor(many(), mine(1)))],
+    "gather_single": [gathered(lambda g, r: g.gather_single(many(), mine(1)))],
     "scatter": [
         in_place(
             lambda g, t: g.scatter([t], at_root([empty()]), options("Scatter", rootRank=0)),
@@ -300,6 +303,17 @@ OTHERS = {
     ),
     **dict.fromkeys(["_get_backend_name", "name"], "inagg; asked for below"),
     "_device_types": "gloo's has cuda on machines without CUDA",
+    **dict.fromkeys(
+        ["get_reconfigure_handle", "reconfigure", "supports_reconfigure", "new_window", "supports_window"],
+        "since torch 2.15; gloo has none of it",
+    ),
+    **dict.fromkeys(
+        [f"{do}_{when}_hook" for do in ("register", "unregister") for when in ("pre", "post", "abort")]
+        + ["supports_abort_hooks", "supports_completion_hooks"],
+        "since torch 2.15; for calls through torch's dispatcher, without which groups in Python are called",
+    ),
+    "_add_ephemeral_timeout": "since torch 2.15; of backends in C++",
+    "get_backend": "since torch 2.15; _get_backend by another name",
     "merge_remote_group": "of fault-tolerant programs that pair worlds; not there yet",
     "split_group": "below",
 }
