@@ -336,7 +336,6 @@ class ForwardingGroup(dist.ProcessGroup):
     gather = _forwarded("gather")
     gather_into_tensor = _forwarded("gather_into_tensor")
     gather_single = _forwarded("gather_single")
-    monitored_barrier = _forwarded("monitored_barrier")
     recv = _forwarded("recv")
     recv_anysource = _forwarded("recv_anysource")
     reduce = _forwarded("reduce")
@@ -347,6 +346,12 @@ class ForwardingGroup(dist.ProcessGroup):
     reduce_scatter_tensor_coalesced = _forwarded("reduce_scatter_tensor_coalesced")
     scatter = _forwarded("scatter")
     send = _forwarded("send")
+
+    @in_one_form
+    def monitored_barrier(self, timeout: timedelta | None, wait_all_ranks: bool) -> None:
+        """Up to torch 2.12 the inner group takes no None for its own timeout."""
+        limit = timedelta(seconds=self.timeout_s) if timeout is None else timeout
+        self.forward("monitored_barrier", limit, wait_all_ranks)
 
     # What torch's class would ask a backend of its own for.
     _enable_collectives_timing = _delegated("_enable_collectives_timing")
