@@ -38,7 +38,7 @@ from inagg.sums.collectives import SwitchCollectives, Wanted
 from inagg.sums.elements import is_contiguous_float32, is_integer, takes
 from inagg.sums.operation import Operation
 from inagg.sums.own import OwnSums
-from inagg.torch_versions import GLOO_LACKS_REDUCE_SCATTER
+from inagg.torch_versions import GLOO_LACKS_REDUCE_SCATTER, GLOO_REDUCE_SCATTER_ONLY_SUMS
 
 _log = logging.getLogger(__name__)
 
@@ -262,6 +262,7 @@ class ProcessGroup(ForwardingGroup):
         )
         switch = self._switch_for(operation, [*outputs, *parts]) if sizes_fit else None
         if switch is None:
+            _refuse_wrong_sums(operation, self.size())
             scaled = scale_for_sum(operation, parts, opts, self.size(), results=outputs)
             work: Work
             same_sizes = sizes_fit and len(outputs) == 1 and len({part.numel() for part in parts}) == 1
@@ -296,6 +297,7 @@ class ProcessGroup(ForwardingGroup):
         sizes_fit = all(i.numel() == o.numel() * self.size() for o, i in zip(outputs, inputs, strict=True))
         switch = self._switch_for(operation, [*outputs, *inputs]) if sizes_fit else None
         if switch is None:
+            _refuse_wrong_sums(operation, self.size())
             scaled = scale_for_sum(operation, inputs, opts, self.size(), results=outputs)
             work: Work = self.forward(
                 "reduce_scatter_single_coalesced",
@@ -469,6 +471,14 @@ class ProcessGroup(ForwardingGroup):
         if self._session is None:
             return {"path": "inner", "reason": self._why_inner, **counts}
         return {"path": self.path, "lane_bits": self.options.lane_bits, **counts, **self._session.stats()}
+
+
+def _refuse_wrong_sums(operation: Operation, ranks: int) -> None:
+    if GLOO_REDUCE_SCATTER_ONLY_SUMS and not operation.is_sum and ranks > 1:
+        raise ConfigurationError(
+            f"reduce_scatter with another operation than a sum: gloo of torch {torch.__version__} would sum. Use "
+            "all_reduce, or torch 2.9 or later"
+        )
 
 
 def _gloo_address(options: Options) -> str | None:

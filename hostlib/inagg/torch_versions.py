@@ -48,6 +48,9 @@ def _text(release: tuple[int, int]) -> str:
 # Until 2.8, the collectives of a gloo group have the timeout that it was made with, whatever it is set to later.
 GLOO_KEEPS_ITS_TIMEOUT = release(torch.__version__) < (2, 9)
 
+# Until 2.8, gloo's reduce_scatter sums, whatever the operation.
+GLOO_REDUCE_SCATTER_ONLY_SUMS = release(torch.__version__) < (2, 9)
+
 # In 2.7, gloo has reduce_scatter of one tensor only, not of lists.
 GLOO_LACKS_REDUCE_SCATTER = release(torch.__version__) < (2, 8)
 

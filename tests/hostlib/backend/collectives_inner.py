@@ -17,6 +17,7 @@ from torch.distributed.distributed_c10d import _coalescing_manager
 
 from inagg.errors import ConfigurationError
 from inagg.groups import inagg_group
+from inagg.torch_versions import GLOO_REDUCE_SCATTER_ONLY_SUMS
 from tests.hostlib.backend.collectives_cases import case
 
 SIZE = 3  # elements of a rank's part
@@ -131,8 +132,12 @@ def reductions_that_the_switch_does_not_do_have_the_right_elements() -> None:
             dist.reduce(tensor, root, op=operation)
             assert torch.equal(tensor, expected if rank == root else numbered(rank))
         part = torch.zeros(SIZE)
-        dist.reduce_scatter(part, [numbered(rank)] * ranks, op=operation)
-        assert torch.equal(part, expected)
+        if GLOO_REDUCE_SCATTER_ONLY_SUMS and ranks > 1:
+            with pytest.raises(ConfigurationError, match="would sum"):
+                dist.reduce_scatter(part, [numbered(rank)] * ranks, op=operation)
+        else:
+            dist.reduce_scatter(part, [numbered(rank)] * ranks, op=operation)
+            assert torch.equal(part, expected)
     doubles = [numbered(rank, dtype=torch.float64) for _ in range(2)]
     dist.all_reduce_coalesced(doubles)
     assert all(torch.equal(one, stacked.sum(0).double()) for one in doubles)
