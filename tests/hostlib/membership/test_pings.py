@@ -57,9 +57,9 @@ class Network:
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     network = Network()
     monkeypatch.setattr(pings, "_open", lambda: network)
-    monkeypatch.setattr(pings, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(pings, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(pings, "_PAUSE_S", 0.01)
-    monkeypatch.setattr(pings, "_LEARNING_S", 0.01)
+    monkeypatch.setattr(pings, "_LEARNING_S", 0.2)
     return network
 
 

@@ -108,7 +108,7 @@ def test_a_callback_that_fails_leaves_the_others(
     assert "no room for the result" in caplog.text
 
 
-def test_a_futures_callbacks_run_in_the_modes_of_the_caller(ranks: list[Session]) -> None:
+def test_a_futures_callbacks_run_in_the_modes_of_who_asked_for_it(ranks: list[Session]) -> None:
     def modes() -> list[object]:
         return [
             torch.is_grad_enabled(),
@@ -128,8 +128,7 @@ def test_a_futures_callbacks_run_in_the_modes_of_the_caller(ranks: list[Session]
     for context in contexts:
         with context():  # type: ignore[attr-defined]
             here = modes()
-            work = SwitchWork([], [submit(ranks[0])])
-        future = work.get_future()
+            future = SwitchWork([], [submit(ranks[0])]).get_future()
         thread = future.then(lambda _: threading.current_thread().name)
         there = future.then(lambda _: modes())
         submit(ranks[1])
