@@ -172,6 +172,9 @@ class CopiedCall:
             else:
                 work.wait(timedelta(seconds=max(0.001, end - time.monotonic())))
             self._finish(None)
+        if self._future is not None:
+            with contextlib.suppress(Exception):  # which is `problem`
+                self._future.wait()  # as with gloo, it is done when this returns
         if self.problem is not None:
             raise self.problem
 

@@ -126,7 +126,8 @@ class HostCopies:
     def future_of(self, work: Work) -> torch.futures.Future[Any]:
         """A future of gloo's `work` whose callbacks may wait for other collectives.
 
-        Those of gloo's own future run on its only thread, which does the other collectives.
+        Those of gloo's own future run on its only thread, which does the other collectives. If `work` has ended, the
+        future is done at once, as gloo's is.
         """
         source, state = work.get_future(), ThreadState()
         trigger: torch.futures.Future[None] = torch.futures.Future()
@@ -136,7 +137,10 @@ class HostCopies:
                 trigger.set_result(None)
 
         future = trigger.then(lambda _: source.value())  # C++ too sees what is raised inside then()
-        source.add_done_callback(lambda _: self._threads.run(complete))
+        if source.done():
+            complete()
+        else:
+            source.add_done_callback(lambda _: self._threads.run(complete))
         return future
 
     def _copy(self, name: str, method: Callable[..., Any], arguments: Sequence[Any]) -> CopiedCall:

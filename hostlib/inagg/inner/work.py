@@ -71,6 +71,7 @@ class InnerWork(Work):
     ) -> None:
         super().__init__()
         self._future_of = future_of
+        self._asked_for: torch.futures.Future[Any] | None = None  # the future that `future_of` has made
         self._problem: DeliveryError | None = None
         self._future = None if deliver is None else work.get_future().then(self._delivery(deliver))
         self._call = call
@@ -104,6 +105,9 @@ class InnerWork(Work):
             if self._future is not None:
                 with contextlib.suppress(RuntimeError):  # which is `_problem`, without its type
                     self._future.wait()
+            if self._asked_for is not None:
+                with contextlib.suppress(RuntimeError):
+                    self._asked_for.wait()  # as with gloo, it is done when this returns
         if self._problem is not None:
             raise self._problem
         self._call.end()
@@ -135,7 +139,11 @@ class InnerWork(Work):
         return self._work.result()
 
     def get_future(self) -> torch.futures.Future[Any]:
-        return self._future_of(self._work) if self._future is None else self._future
+        if self._future is not None:
+            return self._future
+        if self._asked_for is None:
+            self._asked_for = self._future_of(self._work)
+        return self._asked_for
 
     def source_rank(self) -> int:
         return self._work.source_rank()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an asynchronous sum returns: a ``torch.distributed.Work``."""
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -43,7 +44,10 @@ class Part(Protocol):
 class SwitchWork(Work):
     """A collective of one or more sums. It is finished when all its `parts` are.
 
-    A future's callbacks run in the modes of torch of the thread that asked for the future (`ThreadState`).
+    When `wait` has returned, or raised the work's error, the future is done, as with gloo: torchft adds callbacks then,
+    and needs them to run at once. A future's callbacks run in the modes of torch of the thread that asked for it first
+    (`ThreadState`).
+
     After a failure `wait` raises an InaggError. The C++ of DDP's reducer gets a RuntimeError with the same message from
     the future.
 
@@ -60,8 +64,10 @@ class SwitchWork(Work):
         self._tensors = list(tensors)
         self._parts = list(parts)
         self._problem = problem
-        self._lock = Lock()  # guards _future and _left
+        self._lock = Lock()  # guards _future, _trigger and _left
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+        self._trigger: torch.futures.Future[None] | None = None  # of _future, until somebody completes it
+        self._state: ThreadState | None = None  # of the thread that asked for the future
         self._left = len(self._parts)
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
@@ -79,6 +85,7 @@ class SwitchWork(Work):
             for part in self._parts:
                 if not part.wait(None if end is None else max(0.0, end - time.monotonic())):
                     raise WaitTimeoutError(seconds or 0.0)
+        self._complete_future()
         error = self.exception()
         if error is not None:
             raise error
@@ -111,26 +118,41 @@ class SwitchWork(Work):
         with self._lock:
             if self._future is not None:
                 return self._future
-            state = ThreadState()
+            self._state = ThreadState()
             # With devices, callbacks run on their own streams, which first wait for the future's streams.
-            devices = list({part.device for part in self._parts if part.device.type != "cpu"})
-            trigger: torch.futures.Future[None] = torch.futures.Future(devices=[*devices])
+            self._trigger = torch.futures.Future(devices=[*self._devices()])
             # Only Python sees torch's Future.set_exception. C++ too sees an exception raised inside then().
-            self._future = trigger.then(self._result)
+            self._future = future = self._trigger.then(self._result)
+        if all(part.wait(0.0) for part in self._parts):
+            self._complete_future()
+        else:
+            for part in self._parts:
+                part.on_finished(self._part_finished)
+        return future
 
-        def part_finished() -> None:
-            with self._lock:
-                self._left -= 1
-                last = self._left == 0
-            if last:
-                with state.restored(), on_device(devices[0] if devices else _CPU):
-                    trigger.set_result(None)
+    def _part_finished(self) -> None:
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._complete_future()
 
-        for part in self._parts:
-            part.on_finished(part_finished)
-        if not self._parts:
-            trigger.set_result(None)
-        return self._future
+    def _complete_future(self) -> None:
+        """Complete the future, if there is one, after all parts. It is done when this returns, on whatever thread."""
+        with self._lock:
+            trigger, self._trigger = self._trigger, None
+            future, state = self._future, self._state
+        if trigger is not None and state is not None:
+            devices = self._devices()
+            with state.restored(), on_device(devices[0] if devices else _CPU):
+                trigger.set_result(None)
+        elif future is not None and not future.done():
+            # Another thread is about to complete it, and makes no callback of the program before.
+            with contextlib.suppress(Exception):  # the work's error
+                future.wait()
+
+    def _devices(self) -> list[torch.device]:
+        return list({part.device for part in self._parts if part.device.type != "cpu"})
 
     def _result(self, _trigger: torch.futures.Future[None]) -> list[torch.Tensor]:
         error = self.exception()

@@ -206,6 +206,28 @@ def futures_have_the_result_and_callbacks_may_call_collectives() -> None:
 
 
 @case
+def after_a_wait_the_future_is_done() -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for begin in (
+        lambda: dist.all_reduce(numbered(rank), async_op=True),  # through the switch
+        lambda: dist.all_reduce(numbered(rank).double(), async_op=True),
+        lambda: dist.broadcast(numbered(rank), 0, async_op=True),
+        lambda: dist.broadcast(numbered(rank)[::2], 0, async_op=True),  # by a copy
+        lambda: dist.all_gather_into_tensor(torch.zeros(ranks * SIZE), numbered(rank), async_op=True),
+    ):
+        for _ in range(20):
+            work = begin()
+            assert work is not None
+            work.wait()
+            assert work.get_future().done()
+            work = begin()
+            assert work is not None
+            future = work.get_future()
+            work.wait()
+            assert future.done()
+
+
+@case
 def a_wait_with_a_timeout_ends_in_time() -> None:
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     if rank == 0 < last:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Work of an asynchronous all-reduce, as torch uses it."""
 
+import contextlib
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -73,6 +74,23 @@ def test_the_future_carries_the_tensors_whenever_it_is_asked_for() -> None:
     part.finish()
     assert work.get_future().wait() == tensors
     assert work.result() == tensors
+
+
+def test_after_a_wait_the_future_is_done_although_the_thread_for_callbacks_has_not_come_to_it() -> None:
+    class Late(Part):
+        def on_finished(self, callback: Callable[[], None]) -> None:
+            """Like a completer that the system does not run."""
+
+    for asked_first in (True, False):
+        for error in (None, LOST):
+            part = Late()
+            work = SwitchWork([torch.ones(3)], [part])
+            if asked_first:
+                work.get_future()
+            part.finish(error)
+            with contextlib.nullcontext() if error is None else pytest.raises(PeerLostError):
+                work.wait()
+            assert work.get_future().done()
 
 
 def test_without_parts_it_is_done_at_once() -> None:
