@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -285,7 +286,7 @@ class ForwardingGroup(dist.ProcessGroup):
                 call,
                 self._under_way.discard,
                 deliver=deliver,
-                future_of=self._copies.future_of if is_gloos else Work.get_future,
+                future_of=self._copies.future_of if is_gloos else methodcaller("get_future"),
             )
         call.end()
         return work

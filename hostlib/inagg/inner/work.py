@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from datetime import timedelta
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ class InnerWork(Work):
         ended: Callable[[Work], None] = lambda _: None,
         timeout: timedelta = _NO_TIMEOUT,
         deliver: Callable[[], None] | None = None,
-        future_of: Callable[[Work], torch.futures.Future[Any]] = Work.get_future,
+        future_of: Callable[[Work], torch.futures.Future[Any]] = methodcaller("get_future"),
     ) -> None:
         super().__init__()
         self._future_of = future_of
