@@ -45,7 +45,7 @@ _GATHER = frozenset(
         "allgather_into_tensor_coalesced",
     }
 )
-_SCATTER = frozenset(
+SCATTER = frozenset(
     {
         "reduce_scatter_single",
         "reduce_scatter_single_coalesced",
@@ -144,7 +144,7 @@ def check_sizes(name: str, arguments: Sequence[Any], ranks: int) -> None:
 
 def is_single(name: str) -> bool:
     """Whether one tensor has the parts of all ranks, one after the other."""
-    return name in _GATHER or name in _SCATTER or name in _EXCHANGE
+    return name in _GATHER or name in SCATTER or name in _EXCHANGE
 
 
 def is_flat(name: str, arguments: Sequence[Any]) -> bool:

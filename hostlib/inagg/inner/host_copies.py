@@ -24,7 +24,16 @@ from torch.distributed.distributed_c10d import Work
 
 from inagg.device.streams import on_device, pinned_empty, record_current
 from inagg.errors import ConfigurationError
-from inagg.inner.arguments import flatten, is_flat, is_plain, is_single, map_tensors, tensors_of, use_of
+from inagg.inner.arguments import (
+    SCATTER,
+    flatten,
+    is_flat,
+    is_plain,
+    is_single,
+    map_tensors,
+    tensors_of,
+    use_of,
+)
 from inagg.inner.copied_work import CopiedCall, CopiedWork, Copy, Streams, Threads
 from inagg.sums.calls import is_reduction
 from inagg.thread_state import ThreadState
@@ -33,12 +42,7 @@ from inagg.thread_state import ThreadState
 _BY_WAITING = ("send", "recv", "recv_anysource")
 
 # Gloo's works of these have no future, and only a wait completes them. A thread completes those of copies.
-_WITHOUT_FUTURE = frozenset(
-    {
-        *("reduce_scatter", "reduce_scatter_single", "_reduce_scatter_base"),
-        *("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"),
-    }
-)
+_WITHOUT_FUTURE = SCATTER | {"reduce_scatter"}
 
 _BITWISE = (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from inagg.counters import Tally
+from inagg.counters import TalliedCall, Tally
 from inagg.device.streams import record_current
 from inagg.errors import InaggError
 from inagg.options import LaneBits, Options
@@ -59,10 +59,7 @@ class OwnSums:
         name = describe(method, (tensors[:1], tensors[:1], opts), self.options.lane_bits)
         tallied = self._tally.begin(*measure(method, (tensors, tensors)))
         outputs = [output for _, output, _ in wanted if output is not None]
-        work = self._done(name, outputs, partial(_bring_all, wanted, operation))
-        if work.exception() is None:
-            tallied.end()
-        return work
+        return self._done(name, tallied, outputs, partial(_bring_all, wanted, operation))
 
     def all_reduce_float32(self, tensor: torch.Tensor, operation: Operation, timeout_s: float) -> SwitchWork:
         """As `SwitchCollectives.all_reduce_float32`."""
@@ -82,12 +79,16 @@ class OwnSums:
         check_lanes_call(tensor, residual)
         tallied = self._tally.begin("all_reduce", tensor.nbytes)
         name = sum_text(tensor.numel(), average, lane_bits)
-        work = self._done(name, [tensor], lambda: None if residual is None else residual.data.zero_())
-        if work.exception() is None:
-            tallied.end()
-        return work
 
-    def _done(self, name: str, outputs: list[torch.Tensor], bring: Callable[[], object]) -> SwitchWork:
+        def bring() -> None:
+            if residual is not None:
+                residual.data.zero_()
+
+        return self._done(name, tallied, [tensor], bring)
+
+    def _done(
+        self, name: str, tallied: TalliedCall, outputs: list[torch.Tensor], bring: Callable[[], None]
+    ) -> SwitchWork:
         """The Work of a call whose results `bring` brings."""
         self.begun += 1
         with profile_range(name):
@@ -97,6 +98,7 @@ class OwnSums:
                 self._membership.journal.begin(name)
                 with torch.inference_mode():  # the tensors may have been made in it
                     bring()
+                tallied.end()
             except InaggError as error:
                 return SwitchWork(outputs, [], error.with_traceback(None))
             finally:
