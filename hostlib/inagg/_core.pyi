@@ -57,7 +57,8 @@ class EngineStats(TypedDict):
     corrupt: int  # results of outstanding chunks that failed a check and were requested again
     chunks_completed: int
     collectives_completed: int
-    special_blocks: int  # blocks with a NaN or infinity on some rank
+    special_blocks: int  # blocks with a NaN, an infinity or an outlier on some rank
+    wide_blocks: int  # those with an outlier
     queries: int  # for results that did not come
     probes: int  # those after a silence
     in_flight: int  # chunks outstanding now
@@ -113,6 +114,7 @@ class Staging:
         lane_bits: LaneBits,
         workers: int,
         words: int,
+        stochastic: int | None = None,
         memory: NDArray[np.uint8] | None = None,
     ) -> None: ...
     @staticmethod
@@ -212,9 +214,10 @@ class Engine:
         special_elements: NDArray[np.float32],
         *,
         now: float = 0.0,
-    ) -> None:
+    ) -> NDArray[np.int32]:
         """Report that the exponents are written. special_blocks [m]: blocks with 0x8000, ascending; special_elements
-        [m, L]: their floats (a short last block has fewer)."""
+        [m, L]: their floats (a short last block has fewer). Returns their limits [m] (`BlockExponent`): what is beyond
+        travels apart, and is zero in the lanes that the device makes."""
 
     def packed(self, staging: Staging, blocks: int, *, now: float = 0.0) -> None:
         """Report that the lanes and checksums of the first `blocks` blocks are written, for their agreed exponents."""
@@ -224,6 +227,10 @@ class Engine:
 
     def special_sums(self, staging: Staging) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """After completion: the blocks [m] that were special on some rank, and their sums [m, L] (or averages)."""
+
+    def outlier_residuals(self, staging: Staging) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """After completion: the blocks [m] with outliers on this rank, and the residuals [m, L] of these outliers; 0
+        for other elements."""
 
     def receive(
         self, message: bytes, now: float, *, datagram_bytes: int | None = None, congested: bool = False
@@ -417,9 +424,10 @@ class Transport:
 
     def scanned(
         self, staging: Staging, special_blocks: NDArray[np.int64], special_elements: NDArray[np.float32]
-    ) -> None:
+    ) -> NDArray[np.int32]:
         """Report that the exponents are written. special_blocks [m]: blocks with 0x8000, ascending; special_elements
-        [m, L]: their floats (a short last block has fewer)."""
+        [m, L]: their floats (a short last block has fewer). Returns their limits [m] (`BlockExponent`): what is beyond
+        travels apart, and is zero in the lanes that the device makes."""
 
     def packed(self, staging: Staging, blocks: int) -> None:
         """Report that the lanes and checksums of the first `blocks` blocks are written, for their agreed exponents."""
@@ -436,6 +444,10 @@ class Transport:
 
     def special_sums(self, staging: Staging) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """After completion: the blocks [m] that were special on some rank, and their sums [m, L] (or averages)."""
+
+    def outlier_residuals(self, staging: Staging) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """After completion: the blocks [m] with outliers on this rank, and the residuals [m, L] of these outliers; 0
+        for other elements."""
 
     def wait(self, ticket: int, timeout_s: float | None = None) -> bool:
         """Wait until the collective is done: True; False after timeout_s (None: never). EngineError if it failed."""
@@ -512,10 +524,34 @@ def check_lanes(bits: int, workers: int) -> None:
     """Raise ValueError if lanes of 8, 16 or 32 `bits` are too narrow for the sums of `workers`."""
 
 def block_elements(words: int, lane_bits: LaneBits) -> int: ...
+
+@final
+class BlockExponent:
+    """What a worker announces of a block (protocol 3.2, 3.3)."""
+
+    @property
+    def code(self) -> int:
+        """On the wire; 0: the block's lanes have no non-zero element."""
+
+    @property
+    def special(self) -> bool:
+        """The block has a NaN or an infinity."""
+
+    @property
+    def wide(self) -> bool:
+        """The block has outliers."""
+
+    @property
+    def limit(self) -> int:
+        """The bits of the greatest magnitude in the block's lanes; larger elements travel apart."""
+
 def block_exponent(
     block: NDArray[np.float32], *, lane_bits: LaneBits, workers: int, stochastic: bool = False
-) -> tuple[int, bool]:
-    """The wire code of a block's exponent (0: no finite non-zero element), and whether it has a NaN or infinity."""
+) -> BlockExponent: ...
+def exponent_within(
+    block: NDArray[np.float32], limit: int, *, lane_bits: LaneBits, workers: int, stochastic: bool = False
+) -> int:
+    """The wire code of the elements whose magnitudes have bits up to `limit`, be they outliers or not."""
 
 def quantise(
     block: NDArray[np.float32],
@@ -524,11 +560,13 @@ def quantise(
     lane_bits: LaneBits,
     workers: int,
     words: int,
+    limit: int | None = None,
     seed: int | None = None,
     first_element: int = 0,
 ) -> tuple[bytes, int]:
-    """A block's words and their checksum for the wire code `exponent`; NaN and infinities count as zero.
+    """A block's words and their checksum for the wire code `exponent`.
 
+    limit: elements whose magnitudes have larger bits count as zero; None: the block's own limit.
     seed: rounds stochastically, as elements first_element, first_element + 1... of a tensor.
     """
 
@@ -540,8 +578,9 @@ def residual(
     lane_bits: LaneBits,
     workers: int,
     out: NDArray[np.float32],
+    limit: int | None = None,
 ) -> None:
-    """The residual of each element of a block with lanes `words`; 0 for NaN and infinities."""
+    """The residual of each element of a block with lanes `words`; 0 beyond the limit (as for `quantise`)."""
 
 def dequantise(
     words: bytes, *, elements: int, exponent: int, lane_bits: LaneBits, workers: int, average: bool = False
@@ -555,6 +594,17 @@ def class_lanes(
 
 def apply_classes(block: NDArray[np.float32], words: bytes, *, lane_bits: LaneBits, workers: int) -> int:
     """Write NaN and infinities into a block of sums, from the summed class lanes; return the lanes' checksum."""
+
+def add_outliers(
+    block: NDArray[np.float32],
+    words: bytes,
+    *,
+    exponent: int,
+    lane_bits: LaneBits,
+    workers: int,
+    average: bool = False,
+) -> None:
+    """Add the sums of outliers in a result's words to a block of sums."""
 
 def run_blocks(
     array: NDArray[np.float32],

@@ -41,7 +41,7 @@ def actions(array: NDArray[np.float32], passes: int) -> dict[tuple[str, int], Ca
     """The actions to time, by step and lane width (0 for memcpy)."""
     target = array.copy()
     # The exponent for 8-bit lanes and stochastic rounding is the largest, so it fits all steps.
-    exponent, _ = _core.block_exponent(array, lane_bits=8, workers=WORKERS, stochastic=True)
+    exponent = _core.block_exponent(array, lane_bits=8, workers=WORKERS, stochastic=True).code
 
     def copying() -> None:
         for _ in range(passes):

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests.conformance import reference
 from tests.conformance.reference import AGAIN, DATA, EXPONENT, QUERY, RESULT, Lanes
 from tests.conformance.reference_switch import Aggregator, AllReduce, Dialogue, Job, Up
@@ -51,7 +53,13 @@ def blocks() -> dict[str, Any]:
         ("subnormals", 32, 2, [tiny, -3 * tiny, 2.0**-127]),
         ("the greatest floats", 32, 2, [2.0**128 - 2.0**104, -(2.0**128 - 2.0**104)]),
         ("the greatest floats, 16 bits", 16, 2, [2.0**128 - 2.0**104, -(2.0**128 - 2.0**104)]),
-        ("far apart: the small ones vanish", 16, 2, [1.0, 2.0**-20, -(2.0**-15)]),
+        ("far apart: the small ones vanish", 16, 2, [1.0, 2.0**-16, -(2.0**-15)]),
+        ("one of four is 2^17 times smaller: outliers", 16, 2, [1.5, 2.0**-17, -1.0, -1.0, 0.0, tiny]),
+        ("one of five: none", 16, 2, [1.5, 2.0**-17, -1.0, -1.0, -1.0]),
+        ("2^16 times smaller: none", 16, 2, [1.0, 1.9 * 2.0**-16]),
+        ("outliers of all kinds", 32, 3, [-1e24, 1e-3, -2e-3, 3e38, 5e10, 0.0, math.inf, math.nan]),
+        ("subnormals beside an outlier", 32, 2, [tiny, -5 * tiny, 2.0**-110, 2.0**-111]),
+        ("outliers, 8 bits, nine workers", 8, 9, [1e-3, -1e-3, 1e6, -3e5]),
         ("specials", 32, 3, [1.0, math.inf, -math.inf, math.nan, -2.0]),
         ("nothing but specials", 16, 3, [math.nan, math.inf]),
     ]
@@ -60,12 +68,20 @@ def blocks() -> dict[str, Any]:
         lanes = Lanes(lane_bits, workers)
         block = [struct.unpack("f", struct.pack("f", x))[0] for x in values]
         code = reference.block_exponent(block, lanes)
-        quantised = reference.quantise(block, code, lanes, 1)
+        quantised = reference.quantise(reference.together(block), code, lanes, 1)
+        apart = reference.outliers(block)
+        outlier_code = reference.exponent_code(apart, lanes)
+        outlier_lanes = reference.quantise(apart, outlier_code, lanes, 1)
         classes = reference.class_lanes(block, lanes, 1)
         # As if all workers had contributed the same block.
         sums = [workers * q for q in quantised]
-        result = reference.dequantise(sums[: len(block)], code, lanes)
         class_sums = [workers * lane for lane in classes]
+        outlier_sums = [workers * lane for lane in outlier_lanes]
+        results = {}
+        for average in (False, True):
+            result = reference.dequantise(sums[: len(block)], code, lanes, average)
+            result = reference.apply_classes(result, class_sums, lanes)
+            results[average] = reference.add_outliers(result, outlier_sums, outlier_code, lanes, average)
         out.append(
             {
                 "name": name,
@@ -74,18 +90,19 @@ def blocks() -> dict[str, Any]:
                 "block": floats(block),
                 "exponent": code,
                 "special": reference.is_special(block),
+                "wide": reference.is_wide(block),
                 "words": lanes.pack(quantised).hex(),
                 "checksum": reference.checksum(quantised),
                 "class_words": lanes.class_format.pack(classes).hex(),
                 "class_checksum": reference.checksum(classes),
+                "outliers": floats(apart),
+                "outlier_exponent": outlier_code,
+                "outlier_words": lanes.pack(outlier_lanes).hex(),
                 "summed_words": lanes.pack(sums).hex(),
                 "summed_class_words": lanes.class_format.pack(class_sums).hex(),
-                "sum": floats(reference.apply_classes(result, class_sums, lanes)),
-                "average": floats(
-                    reference.apply_classes(
-                        reference.dequantise(sums[: len(block)], code, lanes, average=True), class_sums, lanes
-                    )
-                ),
+                "summed_outlier_words": lanes.pack(outlier_sums).hex(),
+                "sum": floats(results[False]),
+                "average": floats(results[True]),
             }
         )
     return {"words": 1, "blocks": out}
@@ -170,6 +187,29 @@ def exchange_specials() -> dict[str, Any]:
             AllReduce([[1.0], [1.0], [2.0]], 16, average=True),
         ],
     )
+
+
+def exchange_wide() -> dict[str, Any]:
+    """Three workers, 8-bit lanes, two slots: a block with outliers on two ranks, one with outliers and a NaN, and one
+    with neither; then an average of a block with outliers."""
+    usual = [[(rank - 4) * (1 + k % 7) / 256 for k in range(600)] for rank in range(3)]
+    usual[1][5] = 1e24
+    usual[2][5:8] = [-1e24, 1e23, 2e15]
+    usual[0][300] = math.nan
+    usual[2][511] = -3e38
+    short = [[1e-30, 1e-20 * rank] for rank in range(3)]
+    return exchange(
+        workers=3,
+        slots=2,
+        words=1,
+        first_chunk=2,
+        collectives=[AllReduce(float32(usual), 8), AllReduce(float32(short), 8, average=True)],
+    )
+
+
+def float32(rows: list[list[float]]) -> list[list[float]]:
+    rounded: list[list[float]] = np.array(rows, np.float32).tolist()
+    return rounded
 
 
 def exchange_queued() -> dict[str, Any]:
@@ -372,6 +412,7 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "exchange_pair.json": exchange_pair,
     "exchange_queued.json": exchange_queued,
     "exchange_specials.json": exchange_specials,
+    "exchange_wide.json": exchange_wide,
     "slots.json": slots,
     "slots_leaf.json": slots_leaf,
     "slots_wrap.json": slots_wrap,

@@ -23,6 +23,7 @@ QUERY = 0x4
 RESULT = 0x8
 SPECIAL = 0x01
 NOT_READY = 0x02
+WIDE = 0x04
 CONGESTED = 0x10
 AGAIN = 0x20
 EXPONENT_BIAS = 256
@@ -173,7 +174,40 @@ def is_special(block: Sequence[float]) -> bool:
     return not all(math.isfinite(x) for x in block)
 
 
-def block_exponent(block: Sequence[float], lanes: Lanes) -> int:
+def binade(x: float) -> int:
+    """Section 3.3: floor(log2 |x|)."""
+    return math.frexp(x)[1] - 1
+
+
+def is_outlier(block: Sequence[float]) -> list[bool]:
+    """Section 3.3, by its definition."""
+    binades = sorted(binade(x) for x in finite(block) if abs(x) >= 2.0**-126)
+    if not binades:
+        return [False] * len(block)
+    usual = binades[-(-len(binades) // 4) - 1]
+    return [math.isfinite(x) and x != 0 and binade(x) > usual + 16 for x in block]
+
+
+def is_wide(block: Sequence[float]) -> bool:
+    return any(is_outlier(block))
+
+
+def together(block: Sequence[float]) -> list[float]:
+    """What travels in the block's lanes: the block with zeros in place of NaNs, infinities and outliers."""
+    return [0.0 if out else x for x, out in zip(finite(block), is_outlier(block), strict=True)]
+
+
+def outliers(block: Sequence[float]) -> list[float]:
+    """The block with zeros in place of all but outliers."""
+    return [x if out else 0.0 for x, out in zip(block, is_outlier(block), strict=True)]
+
+
+def block_flags(block: Sequence[float]) -> int:
+    """What a worker announces beside the block's exponent (section 3.3)."""
+    return (SPECIAL if is_special(block) else 0) | (WIDE if is_wide(block) else 0)
+
+
+def exponent_code(block: Sequence[float], lanes: Lanes) -> int:
     """The code on the wire, by the definition of section 3.2: the smallest e that keeps |q| <= B - 1."""
     greatest = max((abs(x) for x in finite(block)), default=0.0)
     if greatest == 0:
@@ -184,10 +218,14 @@ def block_exponent(block: Sequence[float], lanes: Lanes) -> int:
     return e + EXPONENT_BIAS
 
 
+def block_exponent(block: Sequence[float], lanes: Lanes) -> int:
+    return exponent_code(together(block), lanes)
+
+
 def quantise(block: Sequence[float], code: int, lanes: Lanes, words: int) -> list[int]:
-    """The lanes of a whole block, padded. round() of a Fraction goes to nearest, ties to even."""
+    """The lanes of elements that travel together, padded. round() of a Fraction goes to nearest, ties to even."""
     scale = two_to(lanes.fraction_bits - (code - EXPONENT_BIAS)) if code else Fraction(0)
-    out = [round(Fraction(x) * scale) + lanes.bias for x in finite(block)]
+    out = [round(Fraction(x) * scale) + lanes.bias for x in block]
     return out + [lanes.bias] * (lanes.block_elements(words) - len(out))
 
 
@@ -238,19 +276,44 @@ def apply_classes(sums: Sequence[float], class_sums: Sequence[int], lanes: Lanes
     return [element(x, lane) for x, lane in zip(sums, class_sums, strict=False)]
 
 
+def add_outliers(
+    sums: Sequence[float], outlier_sums: Sequence[int], code: int, lanes: Lanes, average: bool
+) -> list[float]:
+    """Section 3.3. float() of a Fraction rounds to float64, to nearest."""
+    scale = two_to((code - EXPONENT_BIAS) - lanes.fraction_bits) if code else Fraction(0)
+    divisor = lanes.workers if average else 1
+
+    def element(x: float, lane: int) -> float:
+        total = float((lane - lanes.workers * lanes.bias) * scale / divisor)
+        if total == 0 or not math.isfinite(x):
+            return x
+        return to_float32(Fraction(x + total))
+
+    return [element(x, lane) for x, lane in zip(sums, outlier_sums, strict=False)]
+
+
 def all_reduce_block(
     inputs: Sequence[Sequence[float]], lane_bits: int, words: int, average: bool
 ) -> list[float]:
     lanes = Lanes(lane_bits, len(inputs))
     code = max(block_exponent(block, lanes) for block in inputs)
-    packed = [quantise(block, code, lanes, words) for block in inputs]
-    sums = [sum(column) for column in zip(*packed, strict=True)]
-    assert max(sums) < 2**lane_bits
+    sums = add_lanes(lanes, [quantise(together(block), code, lanes, words) for block in inputs])
     out = dequantise(sums[: len(inputs[0])], code, lanes, average)
     if any(is_special(block) for block in inputs):
         classes = [class_lanes(block, lanes, words) for block in inputs]
         out = apply_classes(out, [sum(column) for column in zip(*classes, strict=True)], lanes)
+    if any(is_wide(block) for block in inputs):
+        apart = [outliers(block) for block in inputs]
+        code = max(exponent_code(block, lanes) for block in apart)
+        sums = add_lanes(lanes, [quantise(block, code, lanes, words) for block in apart])
+        out = add_outliers(out, sums, code, lanes, average)
     return out
+
+
+def add_lanes(lanes: Lanes, packed: Sequence[Sequence[int]]) -> list[int]:
+    sums = [sum(column) for column in zip(*packed, strict=True)]
+    assert max(sums) < 2**lanes.bits
+    return sums
 
 
 def all_reduce(
@@ -279,16 +342,14 @@ def all_reduce_array(
     padded = np.zeros((workers, blocks * size))
     padded[:, :elements] = np.where(np.isfinite(inputs), inputs, 0)
     padded = padded.reshape(workers, blocks, size)
-    greatest = np.abs(padded).max(axis=(0, 2))
-    fraction, k = np.frexp(greatest)
-    k += np.rint(np.ldexp(fraction, lanes.fraction_bits)) >= lanes.bias
-    q = np.rint(np.ldexp(padded, (lanes.fraction_bits - k)[None, :, None])).sum(axis=0)
+    apart = are_outliers(padded)
     with np.errstate(over="ignore", under="ignore"):
-        out: NDArray[np.float32] = (
-            np.ldexp(q, (k - lanes.fraction_bits)[:, None]).astype(np.float32).reshape(-1)[:elements]
-        )
-    if average:
-        out /= np.float32(workers)
+        out = sum_array(np.where(apart, 0, padded), lanes).astype(np.float32)
+        if average:
+            out /= np.float32(workers)
+        extra = sum_array(np.where(apart, padded, 0), lanes) / (workers if average else 1)
+        out = np.where(extra == 0, out, (out.astype(np.float64) + extra).astype(np.float32))
+    out = out.reshape(-1)[:elements]
     plus = (np.isnan(inputs) | np.isposinf(inputs)).any(axis=0)
     minus = (np.isnan(inputs) | np.isneginf(inputs)).any(axis=0)
     out[plus] = np.inf
@@ -297,9 +358,35 @@ def all_reduce_array(
     return out
 
 
-def error_bound(exact: Fraction, code: int, lanes: Lanes) -> Fraction:
-    """The error bound of section 3.4."""
-    quantisation = (
-        lanes.workers * two_to((code - EXPONENT_BIAS) - lanes.fraction_bits - 1) if code else Fraction(0)
-    )
-    return quantisation + two_to(-24) * (abs(exact) + quantisation) + two_to(-150)
+def sum_array(padded: NDArray[np.float64], lanes: Lanes) -> NDArray[np.float64]:
+    """The sums [block, element] of [rank, block, element], before they are rounded to float32."""
+    greatest = np.abs(padded).max(axis=(0, 2))
+    fraction, k = np.frexp(greatest)
+    k += np.rint(np.ldexp(fraction, lanes.fraction_bits)) >= lanes.bias
+    q = np.rint(np.ldexp(padded, (lanes.fraction_bits - k)[None, :, None])).sum(axis=0)
+    out: NDArray[np.float64] = np.ldexp(q, (k - lanes.fraction_bits)[:, None])
+    return out
+
+
+def are_outliers(padded: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which elements of finite blocks [rank, block, element] are outliers (section 3.3)."""
+    normal = np.abs(padded) >= 2.0**-126
+    binades = np.frexp(padded)[1] - 1
+    in_order = np.sort(np.where(normal, binades, 1000), axis=2)
+    place = np.maximum(-(-normal.sum(axis=2) // 4) - 1, 0)
+    usual = np.take_along_axis(in_order, place[:, :, None], axis=2)
+    return normal & (binades > usual + 16)
+
+
+def error_bound(exact: Fraction, code: int, lanes: Lanes, outlier_code: int | None = None) -> Fraction:
+    """The error bound of section 3.4. outlier_code: if the element is an outlier on some rank."""
+
+    def quantisation(code: int) -> Fraction:
+        step = two_to((code - EXPONENT_BIAS) - lanes.fraction_bits - 1) if code else Fraction(0)
+        return lanes.workers * step
+
+    q = quantisation(code)
+    if outlier_code is None:
+        return q + two_to(-24) * (abs(exact) + q) + two_to(-150)
+    q += quantisation(outlier_code)
+    return q + two_to(-23) * (abs(exact) + q) + two_to(-149)

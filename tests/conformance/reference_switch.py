@@ -16,18 +16,22 @@ from tests.conformance.reference import (
     RESULT,
     SPECIAL,
     VERSION,
+    WIDE,
     WORD_BYTES,
     Header,
     Lanes,
     block_exponent,
+    block_flags,
     checksum,
     class_lanes,
     contribution,
     decode,
+    exponent_code,
     fingerprint,
-    is_special,
     marks,
+    outliers,
     quantise,
+    together,
 )
 
 FIRST_MEMBER = 1  # the bit of the member whose asking makes a switch ask above
@@ -352,6 +356,10 @@ class AllReduce:
         self.count = len(self.blocks[0])  # K
         self.lead = min(slots, self.count)  # P
 
+    def with_flags(self, mask: int) -> list[int]:
+        """The blocks whose results have any of these flags."""
+        return [block for block in range(self.count) if self.exponents[block].flags & mask]
+
     @property
     def fingerprint(self) -> int:
         return fingerprint(len(self.inputs[0]), self.lane_bits, self.average)
@@ -384,59 +392,79 @@ class Dialogue:
         words, lanes = self.aggregator.words, collective.lanes
         out: list[Exchange] = []
         for block in range(announced, collective.lead):
-            out += self._everybody(collective, (collective, block))
+            out += self._announce(collective, collective, block)
         for block in range(collective.count):
             code = collective.exponents[block].exponent
-            packed = [quantise(own[block], code, lanes, words) for own in collective.blocks]
+            packed = [quantise(together(own[block]), code, lanes, words) for own in collective.blocks]
+            payloads = [lanes.pack(x) for x in packed]
             ahead = block + collective.lead
             if ahead < collective.count:
-                out += self._everybody(
-                    collective, (collective, ahead), [lanes.pack(x) for x in packed], packed
-                )
+                out += self._announce(collective, collective, ahead, payloads, packed)
             elif following is None:
-                out += self._everybody(collective, None, [lanes.pack(x) for x in packed], packed, NOT_READY)
+                unready = [(NOT_READY, 0)] * len(packed)
+                out += self._everybody(collective, payloads, packed, unready)
+            elif ahead - collective.count < following.lead:
+                out += self._announce(collective, following, ahead - collective.count, payloads, packed)
             else:
-                first = ahead - collective.count
-                announce = (following, first) if first < following.lead else None
-                out += self._everybody(collective, announce, [lanes.pack(x) for x in packed], packed)
-        for block in range(collective.count):
-            if collective.exponents[block].flags & SPECIAL:
-                classes = [class_lanes(own[block], lanes, words) for own in collective.blocks]
-                size = len(classes[0]) // lanes.class_chunks
-                for part in range(lanes.class_chunks):
-                    parts = [x[part * size : (part + 1) * size] for x in classes]
-                    out += self._everybody(
-                        collective, None, [lanes.class_format.pack(x) for x in parts], parts
-                    )
+                out += self._everybody(collective, payloads, packed)
+        outlier_codes = {}
+        for block in collective.with_flags(SPECIAL | WIDE):
+            codes = [(0, exponent_code(outliers(own[block]), lanes)) for own in collective.blocks]
+            classes = [class_lanes(own[block], lanes, words) for own in collective.blocks]
+            size = len(classes[0]) // lanes.class_chunks
+            for part in range(lanes.class_chunks):
+                parts = [x[part * size : (part + 1) * size] for x in classes]
+                payloads = [lanes.class_format.pack(x) for x in parts]
+                out += self._everybody(collective, payloads, parts, codes if part == 0 else None)
+            outlier_codes[block] = max(code for _, code in codes)
+        for block in collective.with_flags(WIDE):
+            code = outlier_codes[block]
+            packed = [quantise(outliers(own[block]), code, lanes, words) for own in collective.blocks]
+            out += self._everybody(collective, [lanes.pack(x) for x in packed], packed)
+        return out
+
+    def _announce(
+        self,
+        collective: AllReduce,
+        announced: AllReduce,
+        block: int,
+        payloads: Sequence[bytes] | None = None,
+        packed: Sequence[Sequence[int]] | None = None,
+    ) -> list[Exchange]:
+        """Send one chunk of every rank that carries the exponents of a block of `announced`."""
+        own = [blocks[block] for blocks in announced.blocks]
+        codes = [(block_flags(x), block_exponent(x, announced.lanes)) for x in own]
+        out = self._everybody(collective, payloads, packed, codes)
+        announced.exponents[block] = decode(out[-1].results[0][1])
         return out
 
     def _everybody(
         self,
         collective: AllReduce,
-        announce: tuple[AllReduce, int] | None,
-        payloads: Sequence[bytes] | None = None,
-        packed: Sequence[Sequence[int]] | None = None,
-        flags: int = 0,
+        payloads: Sequence[bytes] | None,
+        packed: Sequence[Sequence[int]] | None,
+        announced: Sequence[tuple[int, int]] | None = None,
     ) -> list[Exchange]:
-        """Send one chunk of every rank: EXPONENT without payloads, otherwise DATA."""
+        """Send one chunk of every rank: EXPONENT without payloads, otherwise DATA.
+
+        announced: flags and exponent of each rank's packet; None: 0.
+        """
         out = []
         job = self.aggregator.jobs[self.job]
         for rank in range(job.workers):
-            own = announce[0].blocks[rank][announce[1]] if announce else []
             summed = checksum(packed[rank]) if packed else 0
+            flags, exponent = announced[rank] if announced else (0, 0)
             header = contribution(
                 kind=EXPONENT if payloads is None else DATA,
                 rank=rank,
                 job=self.job,
-                flags=flags | (SPECIAL if is_special(own) else 0),
-                exponent=block_exponent(own, announce[0].lanes) if announce else 0,
+                flags=flags,
+                exponent=exponent,
                 epoch=job.epoch,
                 chunk=self.chunk,
                 checksum=(summed + collective.fingerprint + marks(self.chunk, rank)) % 2**32,
             )
             datagram = header.encode() + (payloads[rank] if payloads else b"")
             out.append(Exchange(rank, datagram, self.aggregator.process(rank, datagram)))
-        if announce:
-            announce[0].exponents[announce[1]] = decode(out[-1].results[0][1])
         self.chunk = (self.chunk + 1) % 2**32
         return out

@@ -17,7 +17,7 @@ KINDS = {
     0xD: "EXPONENT answer",
     0xE: "DATA answer",
 }
-FLAGS = ["special", "not ready", "", "", "", "again"]
+FLAGS = ["special", "not ready", "wide", "", "congested", "again"]
 EXPONENT_CHECK = 341
 
 

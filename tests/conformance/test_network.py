@@ -92,8 +92,9 @@ examples = st.builds(
 
 def make_inputs(collective: Collective, workers: int, draws: np.random.Generator) -> NDArray[np.float32]:
     shape = (workers, collective.elements)
-    inputs = np.ldexp(draws.standard_normal(shape, dtype=np.float32), draws.integers(-10, 10, shape))
+    inputs = np.ldexp(draws.standard_normal(shape, dtype=np.float32), draws.integers(-3, 4, shape))
     if collective.specials:
+        inputs[draws.random(shape) < 0.02] *= np.float32(2.0**60)
         for special in (np.nan, np.inf, -np.inf):
             inputs[draws.random(shape) < 0.02] = special
     return inputs

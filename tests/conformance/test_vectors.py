@@ -22,7 +22,7 @@ from tests.conformance.servers import Servers, make_servers
 VECTORS = Path(__file__).with_name("vectors")
 RECEIVERS = pytest.mark.parametrize("multicast", [False, True], ids=["to each worker", "to the group"])
 WRAPS = "a word wraps and carries nowhere"
-EXCHANGES = ["exchange_pair.json", "exchange_queued.json", "exchange_specials.json"]
+EXCHANGES = ["exchange_pair.json", "exchange_queued.json", "exchange_specials.json", "exchange_wide.json"]
 
 
 def load(name: str) -> dict[str, Any]:
@@ -59,11 +59,20 @@ def test_the_files_are_what_the_reference_says(name: str) -> None:
 def test_the_core_packs_blocks(vector: dict[str, Any]) -> None:
     lanes = {"lane_bits": vector["lane_bits"], "workers": vector["workers"]}
     block = array(vector["block"])
-    assert _core.block_exponent(block, **lanes) == (vector["exponent"], vector["special"])
+    found = _core.block_exponent(block, **lanes)
+    assert (found.code, found.special, found.wide) == (
+        vector["exponent"],
+        vector["special"],
+        vector["wide"],
+    )
     packed = _core.quantise(block, exponent=vector["exponent"], words=1, **lanes)
     assert (packed[0].hex(), packed[1]) == (vector["words"], vector["checksum"])
     classes = _core.class_lanes(block, words=len(vector["class_words"]) // 512, **lanes)
     assert (classes[0].hex(), classes[1]) == (vector["class_words"], vector["class_checksum"])
+    apart, finite = array(vector["outliers"]), _core.CONSTANTS["GREATEST_FINITE"]
+    assert _core.exponent_within(apart, finite, **lanes) == vector["outlier_exponent"]
+    words, _ = _core.quantise(apart, limit=finite, exponent=vector["outlier_exponent"], words=1, **lanes)
+    assert words.hex() == vector["outlier_words"]
 
 
 @pytest.mark.parametrize("result", ["sum", "average"])
@@ -80,6 +89,13 @@ def test_the_core_unpacks_sums(vector: dict[str, Any], result: str) -> None:
     assert checksum == vector["checksum"] * vector["workers"] % 2**32
     checksum = _core.apply_classes(block, bytes.fromhex(vector["summed_class_words"]), **lanes)
     assert checksum == vector["class_checksum"] * vector["workers"]
+    _core.add_outliers(
+        block,
+        bytes.fromhex(vector["summed_outlier_words"]),
+        exponent=vector["outlier_exponent"],
+        average=result == "average",
+        **lanes,
+    )
     assert bits(block) == vector[result]
 
 

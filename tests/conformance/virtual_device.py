@@ -41,10 +41,9 @@ class Device:
         """Fills the exponents; the arguments of scanned()."""
         special = []
         for i in range(self.staging.blocks):
-            code, is_special = block_exponent(
-                self._block(i), lane_bits=self._lane_bits, workers=self._workers
-            )
-            self.staging.exponents[i] = code | (SPECIAL if is_special else 0)
+            found = block_exponent(self._block(i), lane_bits=self._lane_bits, workers=self._workers)
+            is_special = found.special or found.wide
+            self.staging.exponents[i] = found.code | (SPECIAL if is_special else 0)
             special += [i] if is_special else []
         rows = np.full((len(special), self.staging.block_elements), np.nan, np.float32)
         for row, i in zip(rows, special, strict=True):

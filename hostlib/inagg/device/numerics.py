@@ -7,7 +7,7 @@ element; copies to and from the host add the lanes (W/8 bytes each):
 
 | | launches | W = 32 | W = 16 | W = 8 |
 |---|---|---|---|---|
-| `Scan.blocks` | 3 | 20 | 20 | 20 |
+| `Scan.blocks` | 14 | 40 | 40 | 40 |
 | `quantise`, nearest | 3 | 24 | 22 | 21 |
 | `quantise`, stochastic | about 105 | 300 | 300 | 300 |
 | `write_lanes` | 3 to 5 | 28 | 14 | 3 |
@@ -30,13 +30,16 @@ from numpy.typing import NDArray
 from inagg._core import CONSTANTS, guard_bits
 from inagg.options import LaneBits
 
-SPECIAL = 0x8000  # flag in a block's code, as in `Staging`: the block has a NaN or an infinity
+SPECIAL = 0x8000  # flag in a block's code, as in `Staging`: the block has elements that travel apart
 
 _BIAS = CONSTANTS["EXPONENT_BIAS"]
 _WORD_BYTES = CONSTANTS["WORD_BYTES"]
 _MAGNITUDE = 0x7FFFFFFF
+NO_LIMIT = _MAGNITUDE  # no magnitude has larger bits
 _INFINITE = 0x7F800000  # magnitudes from here on are infinities and NaNs
 _ABOVE_FINITE = (1 << 31) - _INFINITE
+_LEAST_NORMAL = 1 << 23
+_OUTLIER_SHARE, _OUTLIER_BINADES = 4, 16  # as in the core
 _SIGNED = {8: torch.int8, 16: torch.int16, 32: torch.int32}
 
 
@@ -101,6 +104,7 @@ class Scan:
 
     def __init__(self, lanes: Lanes, blocks: int, device: torch.device, stochastic: bool = False) -> None:
         self._extremes = torch.zeros(2, blocks, dtype=torch.int32, device=device)
+        self._wide = torch.zeros(blocks, dtype=torch.bool, device=device)
         dropped = max(0, 24 - lanes.fraction_bits)
         one = 1 << dropped
         self._round_up = 0 if dropped == 0 else one - 1 if stochastic else one // 2
@@ -112,16 +116,31 @@ class Scan:
         magnitudes = torch.bitwise_and(elements.view(torch.int32), _MAGNITUDE).add_(_ABOVE_FINITE)
         least, greatest = self._extremes[:, first : first + elements.shape[0]]
         torch.aminmax(magnitudes, dim=1, out=(least, greatest))
+        usual = self._finite(greatest).bitwise_right_shift_(23).sub_(_OUTLIER_BINADES).clamp_(min=0)
+        bound = usual.bitwise_left_shift_(23).add_(_ABOVE_FINITE).unsqueeze(1)
+        normal = magnitudes >= _ABOVE_FINITE + _LEAST_NORMAL
+        counted = normal.sum(1)
+        small = (magnitudes < bound).logical_and_(normal).sum(1)
+        wide = (small * _OUTLIER_SHARE >= counted).logical_and_(counted > 0)
+        self._wide[first : first + elements.shape[0]] = wide
+
+    @staticmethod
+    def _finite(greatest: torch.Tensor) -> torch.Tensor:
+        """The bits of the greatest finite magnitudes."""
+        return greatest.clamp(min=_ABOVE_FINITE).sub_(_ABOVE_FINITE)
 
     def codes(self) -> torch.Tensor:
-        """[blocks], int16: the bits of the wire codes, with SPECIAL set for special blocks."""
+        """[blocks], int16: the bits of wire codes, with SPECIAL set for blocks with elements that travel apart.
+
+        A code is that of all finite elements, outliers or not.
+        """
         least, greatest = self._extremes
-        finite = greatest.clamp(min=_ABOVE_FINITE).sub_(_ABOVE_FINITE)
+        finite = self._finite(greatest)
         # In float64 all are normal numbers. The carry of a significand that rounds up goes into the exponent.
         pattern = finite.view(torch.float32).to(torch.float64).view(torch.int64)
         exponents = pattern.add_(self._round_up << 29).bitwise_right_shift_(52)
         codes = torch.where(exponents == 0, 0, exponents + (_BIAS - 1022))
-        return torch.where(least < 0, codes - SPECIAL, codes).to(torch.int16)
+        return torch.where((least < 0).logical_or_(self._wide), codes - SPECIAL, codes).to(torch.int16)
 
 
 def quantise(
@@ -129,7 +148,7 @@ def quantise(
     up: torch.Tensor,
     lanes: Lanes,
     *,
-    special: bool,
+    limit: torch.Tensor | None = None,
     seed: int | None = None,
     first_element: int = 0,
 ) -> torch.Tensor:
@@ -137,12 +156,11 @@ def quantise(
 
     Args:
         up: float64 [n, 1], from agreed codes that are not less than the blocks' own.
-        special: whether elements may be NaN or infinite; those count as zero.
+        limit: int32 [n, 1], bits: elements of larger magnitudes count as zero. None: there are none.
         seed: of stochastic rounding; None rounds to nearest.
         first_element: index of the first element in its tensor, a multiple of 4.
     """
-    if special:
-        elements = torch.nan_to_num(elements, nan=0.0, posinf=0.0, neginf=0.0)
+    elements = within(elements, limit)
     values = torch.empty_like(elements)
     torch.mul(elements, up, out=values)
     if seed is None:
@@ -152,6 +170,13 @@ def quantise(
     threshold = draws.mul_(2).add_(1).to(torch.float32).mul_(2.0**-17)
     away = ((values - truncated).abs_() > threshold).to(torch.float32)
     return truncated.add_(away.copysign_(values)).to(_SIGNED[lanes.bits])
+
+
+def within(elements: torch.Tensor, limit: torch.Tensor | None) -> torch.Tensor:
+    """The elements, with zeros for those beyond the limit (as for `quantise`)."""
+    if limit is None:
+        return elements
+    return torch.where(torch.bitwise_and(elements.view(torch.int32), _MAGNITUDE) <= limit, elements, 0)
 
 
 def write_lanes(quantised: torch.Tensor, lanes: Lanes, words: torch.Tensor) -> torch.Tensor:
@@ -173,11 +198,10 @@ def write_lanes(quantised: torch.Tensor, lanes: Lanes, words: torch.Tensor) -> t
 
 
 def residual(
-    elements: torch.Tensor, quantised: torch.Tensor, down: torch.Tensor, *, special: bool
+    elements: torch.Tensor, quantised: torch.Tensor, down: torch.Tensor, *, limit: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The residual of each element: x - q 2^(E-F), 0 for a NaN or an infinity."""
-    if special:
-        elements = torch.nan_to_num(elements, nan=0.0, posinf=0.0, neginf=0.0)
+    """The residual of each element: x - q 2^(E-F), 0 beyond the limit (as for `quantise`)."""
+    elements = within(elements, limit)
     left = torch.empty_like(elements)
     return torch.sub(elements, quantised * down, out=left)
 

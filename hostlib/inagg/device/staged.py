@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from inagg._core import EngineError, Staging, Transport
 from inagg.device.numerics import (
+    NO_LIMIT,
     SPECIAL,
     Lanes,
     Scan,
@@ -74,12 +75,13 @@ class StagedSum:
             lane_bits=lanes.bits,
             workers=lanes.workers,
             words=lanes.words,
+            stochastic=seed,
             memory=self.memory.numpy(),
         )
         self._factors = pinned_empty(3 * self.staging.blocks, torch.float64, flat.device).view(3, -1)
         self.ticket = 0
-        # This rank's special blocks; written by the scan.
-        self.special = np.zeros(self.staging.blocks, np.bool_)
+        # The bits of the greatest magnitude in each block's lanes; written by the scan.
+        self.limits = np.full(self.staging.blocks, NO_LIMIT, np.int32)
         self._queued = threading.Event()
         self._end: Event | None = None
         self._problem: Exception | None = None
@@ -123,12 +125,19 @@ class StagedSum:
         place.numpy()[:] = factors
         return place.to(self.flat.device, non_blocking=True).unsqueeze(1)
 
+    def limit(self, first: int, last: int) -> torch.Tensor | None:
+        """The limits of the blocks first to last (exclusive) on the device: [n, 1]; None if all have NO_LIMIT."""
+        limits = self.limits[first:last]
+        if (limits == NO_LIMIT).all():  # the usual case
+            return None
+        return torch.from_numpy(limits).to(self.flat.device).unsqueeze(1)
+
     def floats(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
         """The elements of blocks `numbers` (ascending) on the host: [m, L]; a short last block is padded with zeros."""
         found = np.zeros((len(numbers), self.lanes.block_elements), np.float32)
         if len(numbers) == 0:  # the usual case
             return found
-        index, full, short = self._full_and_short(numbers)
+        index, full, short = self._full_and_short(self.flat, numbers)
         found[: len(index)] = full[index].cpu().numpy()
         if len(index) < len(numbers):
             found[-1, : len(short)] = short.cpu().numpy()
@@ -138,18 +147,30 @@ class StagedSum:
         """Write elements that are laid out as `floats` returns them into the tensor."""
         if len(numbers) == 0:  # the usual case
             return
-        index, full, short = self._full_and_short(numbers)
+        index, full, short = self._full_and_short(self.flat, numbers)
         given = torch.from_numpy(floats)
         full[index] = given[: len(index)].to(self.flat.device)
         if len(index) < len(numbers):
             short.copy_(given[-1, : len(short)])
 
-    def _full_and_short(self, numbers: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Those of `numbers` that are full blocks, all full blocks, and the elements of a short last block."""
+    def set_outlier_residuals(self, numbers: NDArray[np.int64], floats: NDArray[np.float32]) -> None:
+        """Write the residuals of outliers, laid out as `floats` returns elements, 0 for others, to their places."""
+        if self.residual is None or len(numbers) == 0:  # the usual case
+            return
+        index, full, short = self._full_and_short(self.residual, numbers)
+        given = torch.from_numpy(floats).to(self.flat.device)
+        full[index] = torch.where(given[: len(index)] != 0, given[: len(index)], full[index])
+        if len(index) < len(numbers):
+            short.copy_(torch.where(given[-1, : len(short)] != 0, given[-1, : len(short)], short))
+
+    def _full_and_short(
+        self, flat: torch.Tensor, numbers: NDArray[np.int64]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Those of `numbers` that are full blocks, all full blocks of `flat`, and the elements of a short last one."""
         size = self.lanes.block_elements
-        count = self.flat.numel() // size
-        full, short = self.flat[: count * size], self.flat[count * size :]
-        return torch.from_numpy(numbers[numbers < count]).to(self.flat.device), full.view(-1, size), short
+        count = flat.numel() // size
+        full, short = flat[: count * size], flat[count * size :]
+        return torch.from_numpy(numbers[numbers < count]).to(flat.device), full.view(-1, size), short
 
 
 class Stages:
@@ -229,9 +250,8 @@ class Stages:
             scan.blocks(one.blocks(first, last), first)
         one.place(staging.exponents).copy_(scan.codes(), non_blocking=True)
         stream.record().synchronize()
-        one.special = staging.exponents & SPECIAL != 0
-        numbers = np.flatnonzero(one.special)
-        self._transport.scanned(staging, numbers, one.floats(numbers))
+        numbers = np.flatnonzero(staging.exponents & SPECIAL != 0)
+        one.limits[numbers] = self._transport.scanned(staging, numbers, one.floats(numbers))
 
     def _pack(self, one: StagedSum, stream: Stream) -> None:
         staging, packed = one.staging, 0
@@ -254,13 +274,13 @@ class Stages:
     def _pack_portion(self, one: StagedSum, first: int, last: int) -> None:
         staging, lanes = one.staging, one.lanes
         codes = staging.agreed[first:last]
-        special = bool(one.special[first:last].any())
+        limit = one.limit(first, last)
         elements = one.blocks(first, last)
         quantised = quantise(
             elements,
             one.column(_UP, first, lanes.up(codes)),
             lanes,
-            special=special,
+            limit=limit,
             seed=one.seed,
             first_element=first * lanes.block_elements,
         )
@@ -269,7 +289,7 @@ class Stages:
         one.place(staging.datagrams[first:last]).copy_(packets.view(-1), non_blocking=True)
         one.place(staging.checksums[first:last]).copy_(checksums, non_blocking=True)
         if one.residual is not None:
-            left = residual(elements, quantised, one.column(_LEFT, first, lanes.down(codes)), special=special)
+            left = residual(elements, quantised, one.column(_LEFT, first, lanes.down(codes)), limit=limit)
             part = one.residual[first * lanes.block_elements : last * lanes.block_elements]
             part.copy_(left.view(-1)[: part.numel()])
 
@@ -286,6 +306,7 @@ class Stages:
             summed = ready
         self._transport.wait(one.ticket)
         one.set_floats(*self._transport.special_sums(staging))
+        one.set_outlier_residuals(*self._transport.outlier_residuals(staging))
         if one.deliver is not None:
             one.deliver()
         end = stream.record()

@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/engine.hpp"
 #include "numerics/staging.hpp"
@@ -66,7 +67,7 @@ class PyStaging {
         nanobind::ndarray<const std::int64_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
     using Rows = nanobind::ndarray<const float, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
 
-    PyStaging(std::size_t elements, const LaneFormat& format, std::size_t words,
+    PyStaging(std::size_t elements, const LaneFormat& format, std::size_t words, Rounding rounding,
               const std::optional<Memory>& memory);
 
     Staging& operator*() { return staging_; }
@@ -81,8 +82,9 @@ class PyStaging {
 
 // The arguments of scanned() as Staging takes them. Throws std::invalid_argument.
 std::span<const float> as_span(const PyStaging::Rows& special_elements, const PyStaging::Blocks& blocks);
-// (blocks [m], sums [m, L])
-nanobind::object to_arrays(const SpecialSums& sums, std::size_t block_elements);
+nanobind::object to_array(const std::vector<std::uint32_t>& limits);
+// (blocks [m], floats [m, L])
+nanobind::object to_arrays(const BlockFloats& floats, std::size_t block_elements);
 
 // Python objects that live until their collective is done.
 struct KeptAlive {

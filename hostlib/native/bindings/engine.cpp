@@ -50,12 +50,13 @@ class PyEngine {
         return ticket;
     }
 
-    void scanned(PyStaging& staging, const PyStaging::Blocks& blocks, const PyStaging::Rows& elements,
-                 double now) {
+    nb::object scanned(PyStaging& staging, const PyStaging::Blocks& blocks, const PyStaging::Rows& elements,
+                       double now) {
         const Ticket ticket = staging->ticket_at(this);
-        staging->scanned({blocks.data(), blocks.size()}, as_span(elements, blocks));
+        const auto limits = staging->scanned({blocks.data(), blocks.size()}, as_span(elements, blocks));
         check_alive();
         engine_.scanned(ticket, now);
+        return to_array(limits);
     }
 
     void packed(PyStaging& staging, std::size_t blocks, double now) {
@@ -75,6 +76,12 @@ class PyEngine {
         staging->ticket_at(this);
         engine_.report_progress();
         return to_arrays(staging->special_sums(), staging->block_elements());
+    }
+
+    nb::object outlier_residuals(PyStaging& staging) {
+        staging->ticket_at(this);
+        engine_.report_progress();
+        return to_arrays(staging->outlier_residuals(), staging->block_elements());
     }
 
     void receive(const nb::bytes& message, double now, std::optional<std::size_t> datagram_bytes,
@@ -154,6 +161,7 @@ void define_engine(nb::module_& m) {
         .def("packed", &PyEngine::packed, "staging"_a, "blocks"_a, nb::kw_only(), "now"_a = 0.0)
         .def("progress", &PyEngine::progress, "staging"_a)
         .def("special_sums", &PyEngine::special_sums, "staging"_a)
+        .def("outlier_residuals", &PyEngine::outlier_residuals, "staging"_a)
         .def("receive", &PyEngine::receive, "message"_a, "now"_a, nb::kw_only(),
              "datagram_bytes"_a = nb::none(), "congested"_a = false)
         .def("to_send", &PyEngine::to_send, "now"_a, "limit"_a = nb::none())

@@ -108,6 +108,7 @@ nb::dict to_dict(const EngineStats& stats) {
     out["chunks_completed"] = stats.chunks_completed;
     out["collectives_completed"] = stats.collectives_completed;
     out["special_blocks"] = stats.special_blocks;
+    out["wide_blocks"] = stats.wide_blocks;
     out["in_flight"] = stats.in_flight;
     out["window"] = stats.window;
     out["congested"] = stats.congested;

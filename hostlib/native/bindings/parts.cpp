@@ -15,6 +15,7 @@
 
 #include "bindings/bindings.hpp"
 #include "engine/rtt.hpp"
+#include "numerics/apart.hpp"
 #include "numerics/numerics.hpp"
 #include "wire/wire.hpp"
 
@@ -75,6 +76,8 @@ void define_wire(nb::module_& m) {
         constants[constant.name] = constant.value;
     }
     constants["FLAG_SPECIAL"] = FLAG_SPECIAL;
+    constants["FLAG_WIDE"] = FLAG_WIDE;
+    constants["GREATEST_FINITE"] = GREATEST_FINITE;
     constants["EXPONENT_BIAS"] = EXPONENT_BIAS;
     m.attr("CONSTANTS") = constants;
 }
@@ -110,9 +113,6 @@ std::pair<NumpyFloats, std::uint32_t> py_dequantise(const nb::bytes& words, std:
     return {NumpyFloats(block->data(), {elements}, owner), lane_sum(format, as_span(words))};
 }
 
-// A seed makes the rounding stochastic.
-Rounding as_rounding(std::optional<std::uint64_t> seed) { return {seed.has_value(), seed.value_or(0)}; }
-
 // Does the numerics of an engine to a whole array, block by block, with as many packet buffers as a window
 // has.
 class BlockRunner {
@@ -133,7 +133,7 @@ class BlockRunner {
             const Rounding rounding{step == "stochastic", 1};
             each([&](std::span<float> block, std::span<std::byte> packet) {
                 const auto first = static_cast<std::uint64_t>(block.data() - array_.data());
-                quantise(format_, exponent_, block, false, packet, rounding, first);
+                quantise(format_, exponent_, block, NO_LIMIT, packet, rounding, first);
             });
         } else if (step == "dequantise" || average) {
             each([&](std::span<float> block, std::span<std::byte> packet) {
@@ -176,51 +176,63 @@ void define_numerics(nb::module_& m) {
         "block_elements",
         [](unsigned words, unsigned lane_bits) { return LaneFormat(lane_bits, 1).block_elements(words); },
         "words"_a, "lane_bits"_a);
+    nb::class_<BlockExponent>(m, "BlockExponent")
+        .def_ro("code", &BlockExponent::code)
+        .def_ro("special", &BlockExponent::special)
+        .def_ro("wide", &BlockExponent::wide)
+        .def_ro("limit", &BlockExponent::limit);
     m.def(
         "block_exponent",
         [](const ConstFloatArray& block, unsigned lane_bits, unsigned workers, bool stochastic) {
-            const BlockExponent found =
-                block_exponent(LaneFormat(lane_bits, workers), as_span(block), {.stochastic = stochastic});
-            return std::pair(found.code, found.special);
+            return block_exponent(LaneFormat(lane_bits, workers), as_span(block), {.stochastic = stochastic});
         },
         "block"_a.noconvert(), nb::kw_only(), "lane_bits"_a, "workers"_a, "stochastic"_a = false);
     m.def(
+        "exponent_within",
+        [](const ConstFloatArray& block, std::uint32_t limit, unsigned lane_bits, unsigned workers,
+           bool stochastic) {
+            return exponent_within(LaneFormat(lane_bits, workers), as_span(block), limit,
+                                   {.stochastic = stochastic});
+        },
+        "block"_a.noconvert(), "limit"_a, nb::kw_only(), "lane_bits"_a, "workers"_a, "stochastic"_a = false);
+    m.def(
         "quantise",
         [](const ConstFloatArray& block, std::uint16_t exponent, unsigned lane_bits, unsigned workers,
-           unsigned words, std::optional<std::uint64_t> seed, std::uint64_t first_element) {
+           unsigned words, std::optional<std::uint32_t> given_limit, std::optional<std::uint64_t> seed,
+           std::uint64_t first_element) {
             const LaneFormat format(lane_bits, workers);
-            const Rounding rounding = as_rounding(seed);
-            const BlockExponent own = block_exponent(format, as_span(block), rounding);
-            if (!valid_exponent(exponent) || exponent < own.code) {
+            const std::uint32_t limit = given_limit.value_or(block_exponent(format, as_span(block)).limit);
+            const std::uint16_t least = exponent_within(format, as_span(block), limit, rounding(seed));
+            if (!valid_exponent(exponent) || exponent < least) {
                 throw std::invalid_argument("the exponent is not one for this block");
             }
             return filled_words(format, block.size(), words, [&](std::span<std::byte> out) {
-                return quantise(format, exponent, as_span(block), own.special, out, rounding, first_element);
+                return quantise(format, exponent, as_span(block), limit, out, rounding(seed), first_element);
             });
         },
         "block"_a.noconvert(), nb::kw_only(), "exponent"_a, "lane_bits"_a, "workers"_a, "words"_a,
-        "seed"_a = nb::none(), "first_element"_a = 0);
+        "limit"_a = nb::none(), "seed"_a = nb::none(), "first_element"_a = 0);
     m.def(
         "residual",
         [](const ConstFloatArray& block, const nb::bytes& words, std::uint16_t exponent, unsigned lane_bits,
-           unsigned workers, const FloatArray& out) {
+           unsigned workers, const FloatArray& out, std::optional<std::uint32_t> limit) {
             const LaneFormat format(lane_bits, workers);
             require_fits(block.size(), std::min(words.size() / format.lane_bytes(), out.size()));
-            const bool special = block_exponent(format, as_span(block)).special;
-            residual(format, exponent, as_span(block), special, as_span(words), as_span(out));
+            residual(format, exponent, as_span(block),
+                     limit.value_or(block_exponent(format, as_span(block)).limit), as_span(words),
+                     as_span(out));
         },
         "block"_a.noconvert(), "words"_a, nb::kw_only(), "exponent"_a, "lane_bits"_a, "workers"_a,
-        "out"_a.noconvert());
+        "out"_a.noconvert(), "limit"_a = nb::none());
     m.def("dequantise", &py_dequantise, "words"_a, nb::kw_only(), "elements"_a, "exponent"_a, "lane_bits"_a,
           "workers"_a, "average"_a = false);
     m.def(
         "class_lanes",
         [](const ConstFloatArray& block, unsigned lane_bits, unsigned workers, unsigned words) {
             const LaneFormat format(lane_bits, workers);
-            std::vector<std::uint8_t> classes(block.size());
-            classify(as_span(block), classes);
-            return filled_words(format.class_format(), block.size(), words,
-                                [&](std::span<std::byte> out) { return pack_classes(format, classes, out); });
+            return filled_words(format.class_format(), block.size(), words, [&](std::span<std::byte> out) {
+                return pack_classes(format, as_span(block), out);
+            });
         },
         "block"_a.noconvert(), nb::kw_only(), "lane_bits"_a, "workers"_a, "words"_a);
     m.def(
@@ -232,6 +244,16 @@ void define_numerics(nb::module_& m) {
             return lane_sum(format.class_format(), as_span(words));
         },
         "block"_a.noconvert(), "words"_a, nb::kw_only(), "lane_bits"_a, "workers"_a);
+    m.def(
+        "add_outliers",
+        [](const FloatArray& block, const nb::bytes& words, std::uint16_t exponent, unsigned lane_bits,
+           unsigned workers, bool average) {
+            const LaneFormat format(lane_bits, workers);
+            require_fits(block.size(), words.size() / format.lane_bytes());
+            add_outliers(format, exponent, as_span(words), average, as_span(block));
+        },
+        "block"_a.noconvert(), "words"_a, nb::kw_only(), "exponent"_a, "lane_bits"_a, "workers"_a,
+        "average"_a = false);
     m.def(
         "run_blocks",
         [](const FloatArray& array, const std::string& step, std::uint16_t exponent, unsigned lane_bits,

@@ -32,14 +32,14 @@ NumpyView<T> view(std::span<T> values) {
 
 }  // namespace
 
-PyStaging::PyStaging(std::size_t elements, const LaneFormat& format, std::size_t words,
+PyStaging::PyStaging(std::size_t elements, const LaneFormat& format, std::size_t words, Rounding rounding,
                      const std::optional<Memory>& memory)
     : given_(memory),
       own_(memory ? nullptr
                   : std::make_unique_for_overwrite<std::uint32_t[]>(
                         Staging::bytes_needed(elements, format, words) / sizeof(std::uint32_t))),
       staging_(
-          elements, format, words,
+          elements, format, words, rounding,
           memory ? std::as_writable_bytes(std::span(memory->data(), memory->size()))
                  : std::as_writable_bytes(std::span(
                        own_.get(), Staging::bytes_needed(elements, format, words) / sizeof(std::uint32_t)))) {
@@ -57,13 +57,19 @@ std::span<const float> as_span(const PyStaging::Rows& special_elements, const Py
     return {special_elements.data(), special_elements.size()};
 }
 
-nb::object to_arrays(const SpecialSums& sums, std::size_t block_elements) {
-    const auto [blocks, blocks_owner] = make_memory<std::int64_t>(sums.size());
-    const auto [rows, rows_owner] = make_memory<float>(sums.size() * block_elements);
+nb::object to_array(const std::vector<std::uint32_t>& limits) {
+    const auto [memory, owner] = make_memory<std::int32_t>(limits.size());
+    std::ranges::copy(limits, memory);
+    return nb::cast(NumpyView<std::int32_t>(memory, {limits.size()}, owner));
+}
+
+nb::object to_arrays(const BlockFloats& floats, std::size_t block_elements) {
+    const auto [blocks, blocks_owner] = make_memory<std::int64_t>(floats.size());
+    const auto [rows, rows_owner] = make_memory<float>(floats.size() * block_elements);
     std::size_t i = 0;
-    for (const auto& [block, sum] : sums) {
+    for (const auto& [block, row] : floats) {
         blocks[i] = static_cast<std::int64_t>(block);
-        std::ranges::copy(sum, rows + i * block_elements);
+        std::ranges::copy(row, rows + i * block_elements);
         ++i;
     }
     return nb::make_tuple(NumpyView<std::int64_t>(blocks, {i}, blocks_owner),
@@ -75,10 +81,11 @@ void define_staging(nb::module_& m) {
         .def(
             "__init__",
             [](PyStaging* self, std::size_t elements, unsigned lane_bits, unsigned workers, unsigned words,
-               const std::optional<PyStaging::Memory>& memory) {
-                new (self) PyStaging(elements, LaneFormat(lane_bits, workers), words, memory);
+               std::optional<std::uint64_t> stochastic, const std::optional<PyStaging::Memory>& memory) {
+                new (self)
+                    PyStaging(elements, LaneFormat(lane_bits, workers), words, rounding(stochastic), memory);
             },
-            "elements"_a, nb::kw_only(), "lane_bits"_a, "workers"_a, "words"_a,
+            "elements"_a, nb::kw_only(), "lane_bits"_a, "workers"_a, "words"_a, "stochastic"_a = nb::none(),
             "memory"_a.noconvert() = nb::none())
         .def_static(
             "bytes_needed",

@@ -85,9 +85,10 @@ class PyTransport {
         return ticket;
     }
 
-    void scanned(PyStaging& staging, const PyStaging::Blocks& blocks, const PyStaging::Rows& elements) {
-        alive(
-            [&] { transport_.scanned(*staging, {blocks.data(), blocks.size()}, as_span(elements, blocks)); });
+    nb::object scanned(PyStaging& staging, const PyStaging::Blocks& blocks, const PyStaging::Rows& elements) {
+        return to_array(alive([&] {
+            return transport_.scanned(*staging, {blocks.data(), blocks.size()}, as_span(elements, blocks));
+        }));
     }
 
     void packed(PyStaging& staging, std::size_t blocks) {
@@ -104,6 +105,10 @@ class PyTransport {
 
     nb::object special_sums(PyStaging& staging) const {
         return to_arrays(transport_.special_sums(*staging), staging->block_elements());
+    }
+
+    nb::object outlier_residuals(PyStaging& staging) const {
+        return to_arrays(transport_.outlier_residuals(*staging), staging->block_elements());
     }
 
     bool wait(Ticket ticket, std::optional<double> timeout) {
@@ -280,6 +285,7 @@ void define_transport(nb::module_& m) {
         .def("progress", &PyTransport::progress, "staging"_a, "known"_a, "summed"_a,
              "timeout_s"_a = nb::none())
         .def("special_sums", &PyTransport::special_sums, "staging"_a)
+        .def("outlier_residuals", &PyTransport::outlier_residuals, "staging"_a)
         .def("wait", &PyTransport::wait, "ticket"_a, "timeout_s"_a = nb::none())
         .def("watch", &PyTransport::watch, "ticket"_a)
         .def("next_done", &PyTransport::next_done, "timeout_s"_a = nb::none())

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "wire/wire.hpp"
-
 namespace inagg {
 namespace {
 
@@ -14,6 +12,11 @@ std::variant<HostBlocks, StagedBlocks> blocks_of(const Request& request, const L
         return StagedBlocks(**staging, request.average);
     }
     return HostBlocks(std::get<HostFloats>(request.data), format, block_elements, request.average);
+}
+
+// The place of a block among those of an ascending list.
+std::size_t place_of(std::size_t block, const std::vector<std::size_t>& blocks) {
+    return static_cast<std::size_t>(std::ranges::lower_bound(blocks, block) - blocks.begin());
 }
 
 }  // namespace
@@ -46,7 +49,7 @@ std::uint32_t Collective::fingerprint() const {
 }
 
 void Collective::count_chunks() {
-    chunks_ = static_cast<std::uint32_t>(lead_ - announced_ + blocks() + special_chunks());
+    chunks_ = static_cast<std::uint32_t>(lead_ - announced_ + blocks() + chunks_apart());
 }
 
 Assignment Collective::assignment(std::uint32_t chunk) const {
@@ -59,42 +62,81 @@ Assignment Collective::assignment(std::uint32_t chunk) const {
         return {Role::data, 0, static_cast<std::uint32_t>(position - exponents)};
     }
     const std::size_t place = position - exponents - blocks();
-    return {Role::special, static_cast<std::uint8_t>(place % class_chunks()),
-            static_cast<std::uint32_t>(specials_[place / class_chunks()])};
+    const std::size_t classes = special_blocks() * class_chunks();
+    if (place < classes) {
+        return {Role::classes, static_cast<std::uint8_t>(place % class_chunks()),
+                static_cast<std::uint32_t>(specials_[place / class_chunks()])};
+    }
+    return {Role::outliers, 0, static_cast<std::uint32_t>(wides_[place - classes])};
 }
 
 std::uint32_t Collective::data_chunk(std::size_t block) const {
     return base_ + static_cast<std::uint32_t>(lead_ - announced_ + block);
 }
 
-std::uint32_t Collective::special_chunk(std::size_t block) const {
-    const auto place = std::lower_bound(specials_.begin(), specials_.end(), block) - specials_.begin();
-    return data_chunk(blocks() + static_cast<std::size_t>(place) * class_chunks());
+std::uint32_t Collective::class_chunk(std::size_t block) const {
+    return data_chunk(blocks() + place_of(block, specials_) * class_chunks());
+}
+
+std::uint32_t Collective::outlier_chunk(std::size_t block) const {
+    return data_chunk(blocks() + special_blocks() * class_chunks() + place_of(block, wides_));
+}
+
+bool Collective::sendable(const Assignment& assignment) const {
+    const std::size_t block = assignment.block;
+    switch (assignment.role) {
+        case Role::exponent:
+            return true;
+        case Role::data:
+            return exponent_known(block) && block < packed_;
+        case Role::classes:
+            return summed(block);
+        case Role::outliers:
+            return outlier_exponents_.contains(block);
+    }
+    return false;
 }
 
 BlockExponent Collective::announce(std::size_t block) {
     return std::visit([=](auto& data) { return data.announce(block); }, data_);
 }
 
-void Collective::learn_exponent(std::size_t block, std::uint16_t code, bool special) {
-    hear_exponent(block, code, special);
+std::uint16_t Collective::announce_outliers(std::size_t block) const {
+    return std::visit([=](const auto& data) { return data.outlier_exponent(block); }, data_);
+}
+
+void Collective::learn_exponent(std::size_t block, const Announcement& announced) {
+    hear_exponent(block, announced);
+    know_exponent(block);
+}
+
+void Collective::know_exponent(std::size_t block) {
     state_[block] |= EXPONENT_KNOWN;
     ++known_;
     if (!closed()) {
         return;
     }
     for (std::size_t i = 0; i < blocks(); ++i) {
-        if (this->special(i)) {
+        if (special(i)) {
             specials_.push_back(i);
+        }
+        if (wide(i)) {
+            wides_.push_back(i);
         }
     }
     count_chunks();
 }
 
-void Collective::hear_exponent(std::size_t block, std::uint16_t code, bool special) {
-    exponents_[block] = code;
-    state_[block] =
-        static_cast<std::uint8_t>((state_[block] & ~SPECIAL) | (special ? HEARD | SPECIAL : HEARD));
+void Collective::hear_exponent(std::size_t block, const Announcement& announced) {
+    exponents_[block] = announced.exponent;
+    unsigned state = (state_[block] & ~unsigned{SPECIAL | WIDE}) | HEARD;
+    if ((announced.flags & (FLAG_SPECIAL | FLAG_WIDE)) != 0) {
+        state |= SPECIAL;
+    }
+    if ((announced.flags & FLAG_WIDE) != 0) {
+        state |= WIDE;
+    }
+    state_[block] = static_cast<std::uint8_t>(state);
 }
 
 void Collective::learn_heard(std::size_t announced) {
@@ -102,7 +144,7 @@ void Collective::learn_heard(std::size_t announced) {
     count_chunks();
     for (std::size_t i = 0; i < announced_; ++i) {
         if ((state_[i] & HEARD) != 0) {
-            learn_exponent(i, exponents_[i], special(i));
+            know_exponent(i);
         }
     }
 }
@@ -119,7 +161,7 @@ void Collective::answer_invitation(bool all_announce) {
     }
 }
 
-// The elements of a block that an assignment of role `special` is about; none if the block is too short.
+// The elements of a block that an assignment of role `classes` is about; none if the block is too short.
 template <typename T>
 std::span<T> Collective::part(std::span<T> block, const Assignment& assignment) const {
     const std::size_t size = block_elements_ / class_chunks();
@@ -137,15 +179,18 @@ std::span<std::byte> Collective::datagram(const Assignment& assignment) const {
 std::uint32_t Collective::fill(const Assignment& assignment, std::span<std::byte> words) const {
     const std::size_t block = assignment.block;
     const auto fill = [&](const auto& data) {
-        return assignment.role == Role::data
-                   ? data.fill(block, exponents_[block], words)
-                   : pack_classes(format_, part(data.classes(block), assignment), words);
+        if (assignment.role == Role::data) {
+            return data.fill(block, exponents_[block], words);
+        }
+        return assignment.role == Role::classes
+                   ? pack_classes(format_, part(data.apart(block), assignment), words)
+                   : data.fill_outliers(block, outlier_exponents_.at(block), words);
     };
     return std::visit(fill, data_);
 }
 
 std::uint32_t Collective::sum_of(const Assignment& assignment, std::span<const std::byte> words) const {
-    return lane_sum(assignment.role == Role::data ? format_ : format_.class_format(), words);
+    return lane_sum(assignment.role == Role::classes ? format_.class_format() : format_, words);
 }
 
 void Collective::take(const Assignment& assignment, std::span<const std::byte> words) const {
@@ -153,6 +198,8 @@ void Collective::take(const Assignment& assignment, std::span<const std::byte> w
     const auto take = [&](const auto& data) {
         if (assignment.role == Role::data) {
             data.take(block, exponents_[block], special(block), words);
+        } else if (assignment.role == Role::outliers) {
+            add_outliers(format_, outlier_exponents_.at(block), words, request_.average, data.floats(block));
         } else {
             apply_classes(format_, words, part(data.floats(block), assignment));
         }

@@ -9,7 +9,7 @@
 //     | place()
 //   placed        chunks are sent as their exponents, lanes and slots allow
 //     | the last learn_exponent()
-//   closed        the special blocks are known, so its last chunk is
+//   closed        the special and wide blocks are known, so its last chunk is
 //     | the last chunk_done()
 //   done          every element has its sum
 //     | report() of that, if it is staged
@@ -25,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <variant>
@@ -33,6 +34,7 @@
 #include "numerics/blocks.hpp"
 #include "numerics/numerics.hpp"
 #include "numerics/staging.hpp"
+#include "wire/wire.hpp"
 
 namespace inagg {
 
@@ -48,9 +50,9 @@ struct Request {
     std::size_t elements() const;
 };
 
-enum class Role : std::uint8_t { exponent, data, special };
+enum class Role : std::uint8_t { exponent, data, classes, outliers };
 
-// A chunk's part in its collective. Role `special`: the class lanes of a part of the block.
+// A chunk's part in its collective. Role `classes`: the class lanes of a part of the block.
 struct Assignment {
     Role role;
     std::uint8_t part = 0;
@@ -84,17 +86,21 @@ class Collective {
 
     // Chunks, once placed.
     std::uint32_t base() const { return base_; }      // c0
-    std::uint32_t chunks() const { return chunks_; }  // X + K, and R once closed
+    std::uint32_t chunks() const { return chunks_; }  // X + K, and C R + V once closed
     std::uint32_t end() const { return base_ + chunks_; }
     bool contains(std::uint32_t chunk) const { return chunk - base_ < chunks_; }
     Assignment assignment(std::uint32_t chunk) const;
     // The chunk that carries the block's lanes.
     std::uint32_t data_chunk(std::size_t block) const;
-    // The first of the class_chunks() that carry a special block's class lanes; once closed.
-    std::uint32_t special_chunk(std::size_t block) const;
-    unsigned class_chunks() const { return format_.class_chunks(); }
-    std::size_t special_chunks() const { return specials_.size() * class_chunks(); }  // R, once closed
-    std::size_t special_blocks() const { return specials_.size(); }                   // once closed
+    // Once closed: the first of the class_chunks() that carry a special block's class lanes, and the chunk
+    // that carries a wide block's outliers.
+    std::uint32_t class_chunk(std::size_t block) const;
+    std::uint32_t outlier_chunk(std::size_t block) const;
+    unsigned class_chunks() const { return format_.class_chunks(); }  // C
+    // Once closed.
+    std::size_t special_blocks() const { return specials_.size(); }  // R
+    std::size_t wide_blocks() const { return wides_.size(); }        // V
+    std::size_t chunks_apart() const { return special_blocks() * class_chunks() + wide_blocks(); }
 
     // Blocks.
     std::size_t blocks() const { return exponents_.size(); }  // K
@@ -102,18 +108,22 @@ class Collective {
     bool exponent_known(std::size_t block) const { return (state_[block] & EXPONENT_KNOWN) != 0; }
     std::uint16_t exponent(std::size_t block) const { return exponents_[block]; }
     bool special(std::size_t block) const { return (state_[block] & SPECIAL) != 0; }
+    bool wide(std::size_t block) const { return (state_[block] & WIDE) != 0; }
     bool summed(std::size_t block) const { return (state_[block] & SUMMED) != 0; }
     void mark_summed(std::size_t block) { state_[block] |= SUMMED; }
-    // Whether the block's lanes can be sent.
-    bool sendable(std::size_t block) const { return exponent_known(block) && block < packed_; }
+    // Whether the lanes of a chunk can be made.
+    bool sendable(const Assignment& assignment) const;
 
     // This rank's exponent of a block, for the packet that announces it.
     BlockExponent announce(std::size_t block);
-    // Takes the exponent of a block's sum; once for every block.
-    void learn_exponent(std::size_t block, std::uint16_t code, bool special);
-    // Keeps the exponent of a block's sum, which the collective before carried, until that one's invitation
-    // is answered.
-    void hear_exponent(std::size_t block, std::uint16_t code, bool special);
+    std::uint16_t announce_outliers(std::size_t block) const;
+    // Takes the exponent and flags of a block's sum; once for every block.
+    void learn_exponent(std::size_t block, const Announcement& announced);
+    // Keeps those of a block's sum, which the collective before carried, until that one's invitation is
+    // answered.
+    void hear_exponent(std::size_t block, const Announcement& announced);
+    // Takes the exponent of a wide block's outliers.
+    void learn_outlier_exponent(std::size_t block, std::uint16_t code) { outlier_exponents_[block] = code; }
 
     Invitation invitation() const { return invitation_; }
     Collective* successor() const { return successor_; }  // whose blocks this rank announces
@@ -151,8 +161,9 @@ class Collective {
     bool report();
 
   private:
-    enum State : std::uint8_t { EXPONENT_KNOWN = 1, SPECIAL = 2, SUMMED = 4, HEARD = 8 };
+    enum State : std::uint8_t { EXPONENT_KNOWN = 1, SPECIAL = 2, SUMMED = 4, HEARD = 8, WIDE = 16 };
 
+    void know_exponent(std::size_t block);
     void learn_heard(std::size_t announced);
     void count_chunks();
     template <typename T>
@@ -173,6 +184,8 @@ class Collective {
     std::vector<std::uint16_t> exponents_;
     std::vector<std::uint8_t> state_;
     std::vector<std::size_t> specials_;  // blocks in ascending order, once closed
+    std::vector<std::size_t> wides_;     // the same
+    std::map<std::size_t, std::uint16_t> outlier_exponents_;
     bool scanned_;
     std::size_t packed_;
     std::optional<double> first_sent_;

@@ -117,8 +117,7 @@ void Engine::try_start(std::uint32_t chunk, Collective& guess) {
         return;
     }
     const Assignment assignment = collective->assignment(chunk);
-    if ((assignment.role == Role::data && !collective->sendable(assignment.block)) ||
-        (assignment.role == Role::special && !collective->summed(assignment.block))) {
+    if (!collective->sendable(assignment)) {
         return;
     }
     slot.start(*collective, assignment);
@@ -247,7 +246,8 @@ void Engine::sent(std::size_t count, double now) {
     }
 }
 
-// Decides which exponent and flags a slot's packet carries: those of a block P ahead of its own.
+// Decides which exponent and flags a slot's packet carries: those of a block P ahead of its own, or the
+// exponent of its own block's outliers.
 void Engine::announce(Slot& slot) {
     Collective& collective = slot.collective();
     const std::size_t block = slot.assignment().block;
@@ -261,12 +261,15 @@ void Engine::announce(Slot& slot) {
         } else {
             announce_next(slot, ahead - collective.blocks());
         }
+    } else if (slot.assignment().role == Role::classes && slot.assignment().part == 0) {
+        slot.announce(0, collective.announce_outliers(block));
     }
 }
 
 void Engine::announce_block(Slot& slot, Collective& collective, std::size_t block) {
     const BlockExponent announced = collective.announce(block);
-    slot.announce(announced.special ? FLAG_SPECIAL : 0, announced.code);
+    const unsigned flags = (announced.special ? FLAG_SPECIAL : 0U) | (announced.wide ? FLAG_WIDE : 0U);
+    slot.announce(static_cast<std::uint8_t>(flags), announced.code);
 }
 
 // For a packet of one of the last P blocks: announces a block of the next collective, if this rank had one
@@ -392,8 +395,7 @@ void Engine::refuse(Slot& slot, const Fault& fault) {
 // Moves a slot to its next chunk, and starts the chunks that waited for this one.
 void Engine::finish_chunk(Slot& slot, const Announcement& announced) {
     Collective& collective = slot.collective();
-    const Role role = slot.assignment().role;
-    const std::size_t block = slot.assignment().block;
+    const auto [role, part, block] = slot.assignment();
     slot.finish(config_.slots);
     while (slot_of(oldest_chunk_).chunk() != oldest_chunk_) {
         ++oldest_chunk_;
@@ -412,8 +414,11 @@ void Engine::finish_chunk(Slot& slot, const Announcement& announced) {
             learn_next(collective, ahead - collective.blocks(), announced);
         }
         if (collective.closed() && collective.special(block)) {
-            start_chunks(collective, collective.special_chunk(block), collective.class_chunks());
+            start_chunks(collective, collective.class_chunk(block), collective.class_chunks());
         }
+    } else if (role == Role::classes && part == 0 && collective.wide(block)) {
+        collective.learn_outlier_exponent(block, announced.exponent);
+        try_start(collective.outlier_chunk(block), collective);
     }
     try_start(slot.chunk(), collective);
     if (collective.done()) {
@@ -423,7 +428,7 @@ void Engine::finish_chunk(Slot& slot, const Announcement& announced) {
 }
 
 void Engine::learn_exponent(Collective& collective, std::size_t block, const Announcement& announced) {
-    collective.learn_exponent(block, announced.exponent, (announced.flags & FLAG_SPECIAL) != 0);
+    collective.learn_exponent(block, announced);
     if (!collective.placed()) {
         return;
     }
@@ -447,16 +452,17 @@ void Engine::learn_next(Collective& collective, std::size_t block, const Announc
     if (collective.invitation() == Invitation::agreed) {
         learn_exponent(*next, block, announced);
     } else if (collective.invitation() == Invitation::pending) {
-        next->hear_exponent(block, announced.exponent, (announced.flags & FLAG_SPECIAL) != 0);
+        next->hear_exponent(block, announced);
     }
 }
 
-// All exponents of a placed collective are known, and with them its class chunks and its end.
+// All exponents of a placed collective are known, and with them its last chunks and its end.
 void Engine::close(Collective& collective) {
-    const auto classes = static_cast<std::uint32_t>(collective.special_chunks());
+    const auto apart = static_cast<std::uint32_t>(collective.chunks_apart());
     stats_.special_blocks += collective.special_blocks();
+    stats_.wide_blocks += collective.wide_blocks();
     collectives_.closed(collective);
-    start_chunks(collective, collective.end() - classes, classes);
+    start_chunks(collective, collective.end() - apart, apart);
     place_collectives();
 }
 

@@ -34,6 +34,7 @@ struct EngineStats {
     std::uint64_t chunks_completed = 0;
     std::uint64_t collectives_completed = 0;
     std::uint64_t special_blocks = 0;
+    std::uint64_t wide_blocks = 0;
     std::uint64_t in_flight = 0;     // chunks sent whose result is awaited
     std::uint64_t window = 0;        // chunks
     std::uint64_t window_limit = 0;  // chunks; the window's largest size

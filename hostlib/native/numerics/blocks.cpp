@@ -46,19 +46,34 @@ BlockExponent HostBlocks::announce(std::size_t block) {
     prefetch(block + BLOCKS_AHEAD);
     const std::span<const float> elements = floats(block);
     const BlockExponent found = block_exponent(format_, elements, floats_.rounding);
-    if (found.special) {
-        classes_.remember(block, elements);
+    if (found.limit != NO_LIMIT) {
+        apart_.keep(block, elements, found.limit);
     }
     return found;
 }
 
 std::uint32_t HostBlocks::fill(std::size_t block, std::uint16_t code, std::span<std::byte> words) const {
     const std::span<const float> elements = floats(block);
-    const bool special_here = classes_.contains(block);
+    const std::uint32_t limit = apart_.limit(block);
     const std::uint32_t sum =
-        quantise(format_, code, elements, special_here, words, floats_.rounding, block * block_elements_);
+        quantise(format_, code, elements, limit, words, floats_.rounding, block * block_elements_);
     if (!floats_.residual.empty()) {
-        residual(format_, code, elements, special_here, words, part_of(floats_.residual, block));
+        residual(format_, code, elements, limit, words, part_of(floats_.residual, block));
+    }
+    return sum;
+}
+
+std::uint16_t HostBlocks::outlier_exponent(std::size_t block) const {
+    return exponent_within(format_, apart(block), GREATEST_FINITE, floats_.rounding);
+}
+
+std::uint32_t HostBlocks::fill_outliers(std::size_t block, std::uint16_t code,
+                                        std::span<std::byte> words) const {
+    const std::span<const float> outliers = apart(block);
+    const std::uint32_t sum =
+        quantise(format_, code, outliers, GREATEST_FINITE, words, floats_.rounding, block * block_elements_);
+    if (!floats_.residual.empty()) {
+        outlier_residual(format_, code, outliers, words, part_of(floats_.residual, block));
     }
     return sum;
 }
@@ -81,9 +96,21 @@ void HostBlocks::take(std::size_t block, std::uint16_t code, bool /*special*/,
     }
 }
 
-BlockExponent StagedBlocks::announce(std::size_t block) const {
-    const std::uint16_t code = staging_->exponents()[block];
-    return {static_cast<std::uint16_t>(code & ~Staging::SPECIAL), (code & Staging::SPECIAL) != 0};
+BlockExponent StagedBlocks::announce(std::size_t block) const { return staging_->exponent(block); }
+
+std::uint16_t StagedBlocks::outlier_exponent(std::size_t block) const {
+    return exponent_within(staging_->format(), apart(block), GREATEST_FINITE, staging_->rounding());
+}
+
+std::uint32_t StagedBlocks::fill_outliers(std::size_t block, std::uint16_t code,
+                                          std::span<std::byte> words) const {
+    const std::span<const float> outliers = apart(block);
+    const std::uint32_t sum = quantise(staging_->format(), code, outliers, GREATEST_FINITE, words,
+                                       staging_->rounding(), block * staging_->block_elements());
+    if (!outliers.empty()) {
+        outlier_residual(staging_->format(), code, outliers, words, staging_->outlier_residual(block));
+    }
+    return sum;
 }
 
 // The sum replaces the lanes: a block whose result is in is never sent again.

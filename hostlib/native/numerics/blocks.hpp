@@ -3,11 +3,13 @@
 // The elements of a collective, as blocks. A Collective holds one of these two classes, which have the same
 // members:
 //   announce(block)              this rank's exponent of the block
-//   classes(block)               the classes of its elements; empty if it is not special on this rank
+//   apart(block)                 its elements that do not travel in its lanes, in place; empty if all do
 //   datagram(block)              where the packet with its lanes has to be; empty: anywhere
 //   fill(block, code, words)     makes the words of its lanes; returns the sum of the lanes
+//   outlier_exponent(block)      the code of its outliers
+//   fill_outliers(block, code, words)    makes the words of their lanes; returns the sum of the lanes
 //   take(block, code, special, words)    takes the words of its sum, which have been checked
-//   floats(block)                the sums of a special block, to apply classes to
+//   floats(block)                the sums of a special block, to put classes and outliers into
 #ifndef INAGG_BLOCKS_HPP
 #define INAGG_BLOCKS_HPP
 
@@ -15,8 +17,8 @@
 #include <cstdint>
 #include <span>
 
+#include "numerics/apart.hpp"
 #include "numerics/numerics.hpp"
-#include "numerics/special_classes.hpp"
 #include "numerics/staging.hpp"
 
 namespace inagg {
@@ -40,11 +42,12 @@ class HostBlocks {
           average_(average),
           streamed_(worth_streaming(floats.data)) {}
 
-    // Keeps the classes of a special block, whose elements its result overwrites.
     BlockExponent announce(std::size_t block);
-    std::span<const std::uint8_t> classes(std::size_t block) const { return classes_.of(block); }
+    std::span<const float> apart(std::size_t block) const { return apart_.of(block); }
     static std::span<std::byte> datagram(std::size_t /*block*/) { return {}; }
     std::uint32_t fill(std::size_t block, std::uint16_t code, std::span<std::byte> words) const;
+    std::uint16_t outlier_exponent(std::size_t block) const;
+    std::uint32_t fill_outliers(std::size_t block, std::uint16_t code, std::span<std::byte> words) const;
     void take(std::size_t block, std::uint16_t code, bool special, std::span<const std::byte> words) const;
     std::span<float> floats(std::size_t block) const { return part_of(floats_.data, block); }
 
@@ -58,7 +61,7 @@ class HostBlocks {
     std::size_t block_elements_;
     bool average_;
     bool streamed_;  // sums go to memory past the caches
-    SpecialClasses classes_;
+    ElementsApart apart_;
 };
 
 // A device makes the lanes, and makes floats of their sums. Only special blocks are finished here.
@@ -69,11 +72,13 @@ class StagedBlocks {
     Staging& staging() const { return *staging_; }
 
     BlockExponent announce(std::size_t block) const;
-    std::span<const std::uint8_t> classes(std::size_t block) const { return staging_->classes(block); }
+    std::span<const float> apart(std::size_t block) const { return staging_->apart().of(block); }
     std::span<std::byte> datagram(std::size_t block) const { return staging_->datagram(block); }
     std::uint32_t fill(std::size_t block, std::uint16_t /*code*/, std::span<std::byte> /*words*/) const {
         return staging_->checksums()[block];
     }
+    std::uint16_t outlier_exponent(std::size_t block) const;
+    std::uint32_t fill_outliers(std::size_t block, std::uint16_t code, std::span<std::byte> words) const;
     void take(std::size_t block, std::uint16_t code, bool special, std::span<const std::byte> words) const;
     std::span<float> floats(std::size_t block) const { return staging_->special_sum(block); }
 

@@ -110,6 +110,16 @@ ScanResult scan(const float* __restrict x, size_t n) {
     return {static_cast<uint32_t>(special ? greatest_finite(x, n) : greatest), special};
 }
 
+uint32_t count_below(const float* __restrict x, size_t n, uint32_t bound) {
+    uint32_t count = 0;
+    in_steps(n, [&](size_t first, size_t steps) __attribute__((always_inline)) {
+        for (size_t i = first; i < first + steps; ++i) {
+            count += magnitude(x[i]) < static_cast<int32_t>(bound) ? 1 : 0;
+        }
+    });
+    return count;
+}
+
 template <typename Lane>
 uint32_t pack(const float* __restrict x, size_t n, float scale_1, float scale_2, uint32_t bias,
               unsigned char* __restrict lanes) {
@@ -225,9 +235,9 @@ void residual(const float* __restrict x, const unsigned char* __restrict lanes, 
     });
 }
 
-void finite(const float* __restrict x, size_t n, float* __restrict out) {
+void within(const float* __restrict x, size_t n, uint32_t limit, float* __restrict out) {
     for (size_t i = 0; i < n; ++i) {
-        out[i] = (__builtin_bit_cast(uint32_t, x[i]) & MAGNITUDE) < INFINITE ? x[i] : 0.0F;
+        out[i] = magnitude(x[i]) <= static_cast<int32_t>(limit) ? x[i] : 0.0F;
     }
 }
 
@@ -299,6 +309,7 @@ void divide(float* x, size_t n, float divisor) {
 extern const Kernels INAGG_CONCAT(KERNELS_, INAGG_KERNELS);
 const Kernels INAGG_CONCAT(KERNELS_, INAGG_KERNELS) = {
     .scan = scan,
+    .count_below = count_below,
     .pack = {pack<uint8_t>, pack<uint16_t>, pack<uint32_t>},
     .pack_stochastic = {pack_stochastic<uint8_t>, pack_stochastic<uint16_t>, pack_stochastic<uint32_t>},
     .unpack = {unpack<uint8_t, float>, unpack<uint16_t, float>, unpack<uint32_t, float>},
@@ -306,7 +317,7 @@ const Kernels INAGG_CONCAT(KERNELS_, INAGG_KERNELS) = {
     .sum = {sum_8, sum_16, sum_32},
     .add = add,
     .residual = {residual<uint8_t>, residual<uint16_t>, residual<uint32_t>},
-    .finite = finite,
+    .within = within,
     .draw = draw,
     .stream = stream,
     .multiply = multiply,

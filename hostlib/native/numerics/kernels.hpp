@@ -20,6 +20,9 @@ struct ScanResult {
 struct Kernels {
     ScanResult (*scan)(const float* x, size_t n);
 
+    // The number of elements whose magnitudes have smaller bits than `bound`.
+    uint32_t (*count_below)(const float* x, size_t n, uint32_t bound);
+
     // Lane i = round-to-nearest-even(x[i] * scale_1 * scale_2) + bias, big-endian. Returns the sum of the
     // lanes, mod 2^32. x holds no NaN and no infinity.
     uint32_t (*pack[3])(const float* x, size_t n, float scale_1, float scale_2, uint32_t bias,
@@ -46,8 +49,8 @@ struct Kernels {
     void (*residual[3])(const float* x, const unsigned char* lanes, size_t n, uint32_t bias, double scale,
                         float* out);
 
-    // Copies x, with zero for NaNs and infinities.
-    void (*finite)(const float* x, size_t n, float* out);
+    // Copies x, with zero for magnitudes whose bits are greater than `limit`: also NaNs and infinities.
+    void (*within)(const float* x, size_t n, uint32_t limit, float* out);
 
     // Random numbers under `key` for n counters from `counter` on: 64 bits each, as words of 16 bits, the
     // least significant first.

@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <bit>
-#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -48,6 +47,12 @@ constexpr int LEAST_FRACTION_BITS = 4;  // of lanes of 16 bits
 constexpr int LEAST_NORMAL = -126;      // the exponent of the least normal float
 constexpr int GREATEST_NORMAL = 127;
 
+// Outliers (3.3) are more than so many binades above those that a quarter of the normal elements do not
+// exceed.
+constexpr std::uint32_t OUTLIER_SHARE = 4;
+constexpr std::uint32_t OUTLIER_BINADES = 16;
+constexpr std::uint32_t LEAST_NORMAL_BITS = 1U << FLOAT_FRACTION_BITS;
+
 // 2^exponent, for the exponent of a normal float.
 float power_of_two(int exponent) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(exponent - LEAST_NORMAL + 1)
@@ -75,20 +80,6 @@ constexpr std::size_t PIECE = 256;
 constexpr std::array<float, PIECE> ZEROS{};
 constexpr std::size_t DRAWS = 4;  // elements per counter
 
-std::uint32_t load_lane(const LaneFormat& format, const unsigned char* words, std::size_t i) {
-    std::uint32_t lane = 0;
-    for (std::size_t byte = 0; byte < format.lane_bytes(); ++byte) {
-        lane = lane << 8 | words[i * format.lane_bytes() + byte];
-    }
-    return lane;
-}
-
-void store_lane(const LaneFormat& format, unsigned char* words, std::size_t i, std::uint32_t lane) {
-    for (std::size_t byte = format.lane_bytes(); byte-- > 0; lane >>= 8) {
-        words[i * format.lane_bytes() + byte] = static_cast<unsigned char>(lane);
-    }
-}
-
 std::size_t lanes_in(const LaneFormat& format, std::span<const std::byte> words) {
     return words.size() >> width_index(format);
 }
@@ -111,19 +102,19 @@ Scale lane_scale(const LaneFormat& format, std::uint16_t code) {
 
 // quantise() without the padding, for blocks that need more than the scale.
 std::uint32_t quantise_pieces(const LaneFormat& format, const Scale& scale, std::span<const float> block,
-                              bool special, unsigned char* words, Rounding rounding,
+                              std::uint32_t limit, unsigned char* words, Rounding rounding,
                               std::uint64_t first_element) {
     const Kernels& run = kernels();
     const std::size_t width = width_index(format);
-    std::array<float, PIECE> finite;
+    std::array<float, PIECE> within;
     std::array<std::uint16_t, PIECE + 2 * DRAWS> draws;
     std::uint32_t sum = 0;
     while (!block.empty()) {
         const std::size_t count = std::min(block.size(), PIECE);
         const float* x = block.data();
-        if (special) {
-            run.finite(x, count, finite.data());
-            x = finite.data();
+        if (limit != NO_LIMIT) {
+            run.within(x, count, limit, within.data());
+            x = within.data();
         }
         if (rounding.stochastic) {
             const std::size_t before = first_element % DRAWS;
@@ -150,6 +141,71 @@ std::uint32_t pad(const LaneFormat& format, std::span<std::byte> words, std::siz
                                                    raw(words) + first * format.lane_bytes());
     }
     return sum;
+}
+
+// The code of a block whose greatest magnitude has these bits.
+std::uint16_t exponent_code(const LaneFormat& format, std::uint32_t greatest, Rounding rounding) {
+    if (greatest == 0) {
+        return 0;
+    }
+    // m = f x 2^k, 1/2 <= f < 1, with f = significand / 2^24.
+    const int shift = std::countl_zero(greatest) - (31 - FLOAT_FRACTION_BITS);
+    std::uint32_t significand;
+    int k;
+    if (shift > 0) {  // subnormal: the greatest set bit is below that of a normal float
+        significand = greatest << shift;
+        k = FLOAT_FRACTION_BITS + 1 - shift + (LEAST_NORMAL - FLOAT_FRACTION_BITS);
+    } else {
+        constexpr std::uint32_t implicit = std::uint32_t{1} << FLOAT_FRACTION_BITS;
+        significand = (greatest & (implicit - 1)) | implicit;
+        k = static_cast<int>(greatest >> FLOAT_FRACTION_BITS) + LEAST_NORMAL;
+    }
+    // To nearest, f x 2^F rounds to 2^F from 2^F - 1/2 on: that is a tie, and 2^F is even. Stochastically, it
+    // may do so above 2^F - 1.
+    const int dropped = FLOAT_FRACTION_BITS + 1 - format.fraction_bits();
+    if (dropped > 0) {
+        const std::uint32_t one = std::uint32_t{1} << dropped;
+        const std::uint32_t up = rounding.stochastic ? one - 1 : one / 2;
+        k += significand + up >= (std::uint32_t{1} << (FLOAT_FRACTION_BITS + 1)) ? 1 : 0;
+    }
+    return static_cast<std::uint16_t>(k + EXPONENT_BIAS);
+}
+
+std::uint32_t count_below(std::span<const float> block, std::uint32_t bound) {
+    return kernels().count_below(block.data(), block.size(), bound);
+}
+
+// Whether the block has outliers (3.3).
+bool has_outliers(std::span<const float> block, const ScanResult& found) {
+    const std::uint32_t field = found.greatest >> FLOAT_FRACTION_BITS;
+    if (field <= OUTLIER_BINADES) {
+        return false;
+    }
+    const std::uint32_t finite =
+        found.special ? count_below(block, GREATEST_FINITE + 1) : static_cast<std::uint32_t>(block.size());
+    const std::uint32_t below = count_below(block, (field - OUTLIER_BINADES) << FLOAT_FRACTION_BITS);
+    if (OUTLIER_SHARE * below < finite - below) {
+        return false;  // the usual case: too few, even if all of them are normal
+    }
+    const std::uint32_t tiny = count_below(block, LEAST_NORMAL_BITS);
+    return OUTLIER_SHARE * (below - tiny) >= finite - tiny;
+}
+
+// The limit (BlockExponent) of a block that has outliers.
+std::uint32_t outlier_limit(std::span<const float> block) {
+    std::array<std::uint32_t, GREATEST_FINITE / (1U << FLOAT_FRACTION_BITS) + 1> with_field{};
+    std::uint32_t counted = 0;
+    for (const float x : block) {
+        if (magnitude(x) >= LEAST_NORMAL_BITS && magnitude(x) <= GREATEST_FINITE) {
+            ++with_field[magnitude(x) >> FLOAT_FRACTION_BITS];
+            ++counted;
+        }
+    }
+    std::uint32_t field = 1;
+    for (std::uint32_t small = with_field[1]; OUTLIER_SHARE * small < counted; small += with_field[field]) {
+        ++field;
+    }
+    return ((field + OUTLIER_BINADES + 1) << FLOAT_FRACTION_BITS) - 1;
 }
 
 }  // namespace
@@ -190,55 +246,46 @@ bool valid_exponent(std::uint16_t code) {
 
 BlockExponent block_exponent(const LaneFormat& format, std::span<const float> block, Rounding rounding) {
     const ScanResult found = kernels().scan(block.data(), block.size());
-    if (found.greatest == 0) {
-        return {0, found.special};
+    if (has_outliers(block, found)) {
+        const std::uint32_t limit = outlier_limit(block);
+        return {exponent_within(format, block, limit, rounding), found.special, true, limit};
     }
-    // m = f x 2^k, 1/2 <= f < 1, with f = significand / 2^24.
-    const int shift = std::countl_zero(found.greatest) - (31 - FLOAT_FRACTION_BITS);
-    std::uint32_t significand;
-    int k;
-    if (shift > 0) {  // subnormal: the greatest set bit is below that of a normal float
-        significand = found.greatest << shift;
-        k = FLOAT_FRACTION_BITS + 1 - shift + (LEAST_NORMAL - FLOAT_FRACTION_BITS);
-    } else {
-        constexpr std::uint32_t implicit = std::uint32_t{1} << FLOAT_FRACTION_BITS;
-        significand = (found.greatest & (implicit - 1)) | implicit;
-        k = static_cast<int>(found.greatest >> FLOAT_FRACTION_BITS) + LEAST_NORMAL;
+    return {exponent_code(format, found.greatest, rounding), found.special, false,
+            found.special ? GREATEST_FINITE : NO_LIMIT};
+}
+
+std::uint16_t exponent_within(const LaneFormat& format, std::span<const float> block, std::uint32_t limit,
+                              Rounding rounding) {
+    std::uint32_t greatest = 0;
+    for (const float x : block) {
+        greatest = std::max(greatest, magnitude(x) <= limit ? magnitude(x) : 0);
     }
-    // To nearest, f x 2^F rounds to 2^F from 2^F - 1/2 on: that is a tie, and 2^F is even. Stochastically, it
-    // may do so above 2^F - 1.
-    const int dropped = FLOAT_FRACTION_BITS + 1 - format.fraction_bits();
-    if (dropped > 0) {
-        const std::uint32_t one = std::uint32_t{1} << dropped;
-        const std::uint32_t up = rounding.stochastic ? one - 1 : one / 2;
-        k += significand + up >= (std::uint32_t{1} << (FLOAT_FRACTION_BITS + 1)) ? 1 : 0;
-    }
-    return {static_cast<std::uint16_t>(k + EXPONENT_BIAS), found.special};
+    return exponent_code(format, greatest, rounding);
 }
 
 std::uint32_t quantise(const LaneFormat& format, std::uint16_t code, std::span<const float> block,
-                       bool special, std::span<std::byte> words, Rounding rounding,
+                       std::uint32_t limit, std::span<std::byte> words, Rounding rounding,
                        std::uint64_t first_element) {
     const Scale scale = lane_scale(format, code);
     const std::uint32_t sum =
-        special || rounding.stochastic
-            ? quantise_pieces(format, scale, block, special, raw(words), rounding, first_element)
+        limit != NO_LIMIT || rounding.stochastic
+            ? quantise_pieces(format, scale, block, limit, raw(words), rounding, first_element)
             : kernels().pack[width_index(format)](block.data(), block.size(), scale.first, scale.second,
                                                   format.bias(), raw(words));
     return sum + pad(format, words, block.size());
 }
 
-void residual(const LaneFormat& format, std::uint16_t code, std::span<const float> block, bool special,
+void residual(const LaneFormat& format, std::uint16_t code, std::span<const float> block, std::uint32_t limit,
               std::span<const std::byte> words, std::span<float> out) {
     const Kernels& run = kernels();
     const double scale = code == 0 ? 0 : wide_power_of_two((code - EXPONENT_BIAS) - format.fraction_bits());
-    std::array<float, PIECE> finite;
+    std::array<float, PIECE> within;
     for (std::size_t first = 0, count; first < block.size(); first += count) {
         count = std::min(block.size() - first, PIECE);
         const float* x = &block[first];
-        if (special) {
-            run.finite(x, count, finite.data());
-            x = finite.data();
+        if (limit != NO_LIMIT) {
+            run.within(x, count, limit, within.data());
+            x = within.data();
         }
         run.residual[width_index(format)](x, raw(words) + first * format.lane_bytes(), count, format.bias(),
                                           scale, &out[first]);
@@ -287,51 +334,6 @@ std::uint32_t lane_sum(const LaneFormat& format, std::span<const std::byte> word
 
 void add_words(std::span<const std::byte> words, std::span<std::byte> sums) {
     kernels().add(raw(words), words.size() / sizeof(std::uint64_t), raw(sums));
-}
-
-void classify(std::span<const float> block, std::span<std::uint8_t> classes) {
-    std::transform(block.begin(), block.end(), classes.begin(), [](float x) -> std::uint8_t {
-        if (x != x) {
-            return NOT_A_NUMBER;
-        }
-        if (x == std::numeric_limits<float>::infinity()) {
-            return PLUS_INFINITY;
-        }
-        return x == -std::numeric_limits<float>::infinity() ? MINUS_INFINITY : FINITE;
-    });
-}
-
-std::uint32_t pack_classes(const LaneFormat& format, std::span<const std::uint8_t> classes,
-                           std::span<std::byte> words) {
-    const LaneFormat lanes = format.class_format();
-    const unsigned minus_shift = format.guard_bits() + 1;
-    std::uint32_t sum = 0;
-    for (std::size_t i = 0; i < lanes_in(lanes, words); ++i) {
-        const unsigned found = i < classes.size() ? classes[i] : std::uint8_t{FINITE};
-        const std::uint32_t plus = (found & PLUS_INFINITY) != 0 ? 1 : 0;
-        const std::uint32_t minus = (found & MINUS_INFINITY) != 0 ? 1 : 0;
-        const std::uint32_t lane = plus | minus << minus_shift;
-        store_lane(lanes, raw(words), i, lane);
-        sum += lane;
-    }
-    return sum;
-}
-
-void apply_classes(const LaneFormat& format, std::span<const std::byte> words, std::span<float> block) {
-    const LaneFormat lanes = format.class_format();
-    const unsigned minus_shift = format.guard_bits() + 1;
-    const std::uint32_t counter = (std::uint32_t{1} << minus_shift) - 1;
-    for (std::size_t i = 0; i < block.size(); ++i) {
-        const std::uint32_t lane = load_lane(lanes, raw(words), i);
-        const bool plus = (lane & counter) != 0;
-        const bool minus = ((lane >> minus_shift) & counter) != 0;
-        if (plus && minus) {
-            block[i] = std::numeric_limits<float>::quiet_NaN();
-        } else if (plus || minus) {
-            block[i] =
-                plus ? std::numeric_limits<float>::infinity() : -std::numeric_limits<float>::infinity();
-        }
-    }
 }
 
 }  // namespace inagg

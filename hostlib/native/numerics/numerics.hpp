@@ -6,6 +6,7 @@
 #ifndef INAGG_NUMERICS_HPP
 #define INAGG_NUMERICS_HPP
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -53,9 +54,19 @@ struct Rounding {
     std::uint64_t seed = 0;
 };
 
+// The bits of the greatest finite magnitude.
+inline constexpr std::uint32_t GREATEST_FINITE = 0x7f7fffff;
+inline constexpr std::uint32_t NO_LIMIT = 0x7fffffff;
+
+inline std::uint32_t magnitude(float x) { return std::bit_cast<std::uint32_t>(x) & NO_LIMIT; }
+
 struct BlockExponent {
-    std::uint16_t code;  // on the wire: e + EXPONENT_BIAS, or 0 if no element is finite and non-zero
-    bool special;        // the block holds a NaN or an infinity
+    std::uint16_t code;    // on the wire: e + EXPONENT_BIAS, or 0 if no element is finite and non-zero
+    bool special = false;  // the block holds a NaN or an infinity
+    bool wide = false;     // the block holds outliers (3.3)
+    // An element travels in the block's lanes if the bits of its magnitude are not greater. Others travel
+    // apart.
+    std::uint32_t limit = NO_LIMIT;
 };
 
 // The least and the greatest exponent of a float32 block: of 2^-149, and of the greatest float if it rounds
@@ -67,17 +78,21 @@ bool valid_exponent(std::uint16_t code);
 
 BlockExponent block_exponent(const LaneFormat& format, std::span<const float> block, Rounding rounding = {});
 
-// Fills all of `words` with the block's lanes under exponent `code`, padded; returns their checksum. NaNs and
-// infinities, which a `special` block holds, count as zero. `code` is at least block_exponent() of the same
-// rounding. `first_element` is the index of the block's first element in its tensor.
+// The code of the elements that are not beyond `limit`, however far they are from one another.
+std::uint16_t exponent_within(const LaneFormat& format, std::span<const float> block, std::uint32_t limit,
+                              Rounding rounding = {});
+
+// Fills all of `words` with the block's lanes under exponent `code`, padded; returns their checksum. Elements
+// beyond `limit` count as zero. `code` is at least that of the other elements under the same rounding.
+// `first_element` is the index of the block's first element in its tensor.
 std::uint32_t quantise(const LaneFormat& format, std::uint16_t code, std::span<const float> block,
-                       bool special, std::span<std::byte> words, Rounding rounding = {},
+                       std::uint32_t limit, std::span<std::byte> words, Rounding rounding = {},
                        std::uint64_t first_element = 0);
 
 // The part of each element that its lane in `words` does not hold: out[i] = block[i] - q 2^(E-F). Exact if
-// the lane was rounded to nearest, otherwise rounded once; 0 for a NaN or an infinity. For error feedback
-// (Seide, Fu, Droppo, Li and Yu: 1-bit stochastic gradient descent, Interspeech 2014).
-void residual(const LaneFormat& format, std::uint16_t code, std::span<const float> block, bool special,
+// the lane was rounded to nearest, otherwise rounded once; 0 for an element beyond `limit`. For error
+// feedback (Seide, Fu, Droppo, Li and Yu: 1-bit stochastic gradient descent, Interspeech 2014).
+void residual(const LaneFormat& format, std::uint16_t code, std::span<const float> block, std::uint32_t limit,
               std::span<const std::byte> words, std::span<float> out);
 
 // The sums that `words` hold, for as many elements as `block` has; with `average` divided by N.
@@ -95,21 +110,6 @@ std::uint32_t lane_sum(const LaneFormat& format, std::span<const std::byte> word
 
 // Adds the lanes of `words` to those of `sums`, of any width; both have the same size.
 void add_words(std::span<const std::byte> words, std::span<std::byte> sums);
-
-// The class of an element of a special block (3.3): what it adds to the two counters of a class lane.
-enum ElementClass : std::uint8_t { FINITE = 0, PLUS_INFINITY = 1, MINUS_INFINITY = 2, NOT_A_NUMBER = 3 };
-
-void classify(std::span<const float> block, std::span<std::uint8_t> classes);
-
-// A special block's classes travel in class_chunks() parts of equal length, one packet for each. Below,
-// `classes` and `block` are one part, and `format` is the format of the block's lanes.
-
-// Fills all of `words` with class lanes, FINITE where `classes` ends; returns their checksum.
-std::uint32_t pack_classes(const LaneFormat& format, std::span<const std::uint8_t> classes,
-                           std::span<std::byte> words);
-
-// Puts NaN and infinities into sums.
-void apply_classes(const LaneFormat& format, std::span<const std::byte> words, std::span<float> block);
 
 // The builds of the inner loops that this machine can run, the fastest first. The fastest is in use.
 std::vector<std::string> available_kernels();

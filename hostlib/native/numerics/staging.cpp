@@ -34,9 +34,9 @@ std::size_t Staging::bytes_needed(std::size_t elements, const LaneFormat& format
     return blocks_of(elements, format, words) * block_bytes(words);
 }
 
-Staging::Staging(std::size_t elements, const LaneFormat& format, std::size_t words,
+Staging::Staging(std::size_t elements, const LaneFormat& format, std::size_t words, Rounding rounding,
                  std::span<std::byte> memory)
-    : elements_(elements), format_(format), words_(words) {
+    : elements_(elements), format_(format), words_(words), rounding_(rounding) {
     const std::size_t needed = bytes_needed(elements, format, words);
     require(memory.size() >= needed, "the memory has " + std::to_string(memory.size()) + " bytes; staging " +
                                          std::to_string(elements) + " elements takes " +
@@ -66,19 +66,31 @@ Ticket Staging::ticket_at(const void* driver) const {
     return ticket_;
 }
 
-void Staging::scanned(std::span<const std::int64_t> special_blocks, std::span<const float> elements) {
+std::vector<std::uint32_t> Staging::scanned(std::span<const std::int64_t> special_blocks,
+                                            std::span<const float> elements) {
     require(!scanned_, "collective " + std::to_string(ticket_) + " has been scanned before");
     require(elements.size() == special_blocks.size() * block_elements(),
             std::to_string(special_blocks.size()) + " special blocks have " +
                 std::to_string(special_blocks.size() * block_elements()) + " elements, not " +
                 std::to_string(elements.size()));
     check_exponents(special_blocks);
+    std::vector<std::uint32_t> limits;
     for (std::size_t k = 0; k < special_blocks.size(); ++k) {
         const auto block = static_cast<std::size_t>(special_blocks[k]);
         const std::size_t size = std::min(block_elements(), elements_ - block * block_elements());
-        classes_.remember(block, elements.subspan(k * block_elements(), size));
+        const std::span<const float> own = elements.subspan(k * block_elements(), size);
+        const BlockExponent found = block_exponent(format_, own, rounding_);
+        apart_.keep(block, own, found.limit);
+        special_exponents_[block] = found;
+        limits.push_back(found.limit);
     }
     scanned_ = true;
+    return limits;
+}
+
+BlockExponent Staging::exponent(std::size_t block) const {
+    const auto found = special_exponents_.find(block);
+    return found == special_exponents_.end() ? BlockExponent{.code = exponents_[block]} : found->second;
 }
 
 // Checks that all exponents are codes that a block can have, and that the marked ones are the given ones.
@@ -114,15 +126,24 @@ void Staging::packed(std::size_t blocks) {
     packed_ = blocks;
 }
 
-const SpecialSums& Staging::special_sums() const {
+void Staging::require_done() const {
     require(progress.done, "collective " + std::to_string(ticket_) + " is not done");
+}
+
+const BlockFloats& Staging::special_sums() const {
+    require_done();
     return special_sums_;
 }
 
-std::span<float> Staging::special_sum(std::size_t block) {
-    std::vector<float>& sum = special_sums_[block];
-    sum.resize(block_elements());
-    return sum;
+const BlockFloats& Staging::outlier_residuals() const {
+    require_done();
+    return outlier_residuals_;
+}
+
+std::span<float> Staging::floats(BlockFloats& blocks, std::size_t block) const {
+    std::vector<float>& found = blocks[block];
+    found.resize(block_elements());
+    return found;
 }
 
 }  // namespace inagg

@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "numerics/apart.hpp"
 #include "numerics/numerics.hpp"
-#include "numerics/special_classes.hpp"
 #include "wire/wire.hpp"
 
 namespace inagg {
@@ -20,8 +20,8 @@ namespace inagg {
 // Names a collective: 1, 2, 3... in the order of submission. Whoever drives the engine counts.
 using Ticket = std::uint64_t;
 
-// The sums of the blocks that are special on any rank, L floats each.
-using SpecialSums = std::map<std::size_t, std::vector<float>>;
+// L floats for each of some blocks.
+using BlockFloats = std::map<std::size_t, std::vector<float>>;
 
 // How far a collective is. Counts of blocks, from the first on.
 struct Progress {
@@ -34,15 +34,17 @@ struct Progress {
 
 class Staging {
   public:
-    // This bit of an exponent in the memory marks a special block.
+    // This bit of an exponent in the memory marks a special block: one with elements that travel apart.
     static constexpr std::uint16_t SPECIAL = 0x8000;
 
     // The memory outlives the collective. Throws std::invalid_argument.
-    Staging(std::size_t elements, const LaneFormat& format, std::size_t words, std::span<std::byte> memory);
+    Staging(std::size_t elements, const LaneFormat& format, std::size_t words, Rounding rounding,
+            std::span<std::byte> memory);
     static std::size_t bytes_needed(std::size_t elements, const LaneFormat& format, std::size_t words);
 
     std::size_t elements() const { return elements_; }
     const LaneFormat& format() const { return format_; }
+    const Rounding& rounding() const { return rounding_; }
     std::size_t words() const { return words_; }
     std::size_t blocks() const { return exponents_.size(); }                       // K
     std::size_t block_elements() const { return format_.block_elements(words_); }  // L
@@ -64,27 +66,35 @@ class Staging {
     // Only `driver` may make the calls below.
     void submitted(const void* driver, Ticket ticket);
     Ticket ticket_at(const void* driver) const;
-    // `elements` are those of the special blocks, L of each.
-    void scanned(std::span<const std::int64_t> special_blocks, std::span<const float> elements);
+    // `elements` are those of the special blocks, L of each. Sets their exponents; returns their limits
+    // (BlockExponent).
+    std::vector<std::uint32_t> scanned(std::span<const std::int64_t> special_blocks,
+                                       std::span<const float> elements);
     void packed(std::size_t blocks);
-    // Once done.
-    const SpecialSums& special_sums() const;
+    // Once done: the sums of the blocks that are special on any rank, and the residuals of the outliers in
+    // blocks that have some on this rank (zero for other elements).
+    const BlockFloats& special_sums() const;
+    const BlockFloats& outlier_residuals() const;
 
     // The engine's side.
 
-    // The classes of a block's elements; empty if it is not special on this rank.
-    std::span<const std::uint8_t> classes(std::size_t block) const { return classes_.of(block); }
-    // L floats for the sums of a block that is special on any rank.
-    std::span<float> special_sum(std::size_t block);
+    BlockExponent exponent(std::size_t block) const;
+    const ElementsApart& apart() const { return apart_; }
+    // L floats to fill.
+    std::span<float> special_sum(std::size_t block) { return floats(special_sums_, block); }
+    std::span<float> outlier_residual(std::size_t block) { return floats(outlier_residuals_, block); }
     // Written by Engine::report_progress() only.
     Progress progress;
 
   private:
     void check_exponents(std::span<const std::int64_t> special_blocks) const;
+    void require_done() const;
+    std::span<float> floats(BlockFloats& blocks, std::size_t block) const;
 
     std::size_t elements_;
     LaneFormat format_;
     std::size_t words_;
+    Rounding rounding_;
     std::span<std::byte> datagrams_;
     std::span<std::uint32_t> checksums_;
     std::span<std::uint16_t> exponents_;
@@ -94,8 +104,10 @@ class Staging {
     Ticket ticket_ = 0;
     bool scanned_ = false;
     std::size_t packed_ = 0;
-    SpecialClasses classes_;
-    SpecialSums special_sums_;
+    ElementsApart apart_;
+    std::map<std::size_t, BlockExponent> special_exponents_;  // this rank's
+    BlockFloats special_sums_;
+    BlockFloats outlier_residuals_;
 };
 
 }  // namespace inagg

@@ -130,13 +130,14 @@ Ticket Transport::submit(const Request& request) {
     return ticket;
 }
 
-void Transport::scanned(Staging& staging, std::span<const std::int64_t> special_blocks,
-                        std::span<const float> elements) {
+std::vector<std::uint32_t> Transport::scanned(Staging& staging, std::span<const std::int64_t> special_blocks,
+                                              std::span<const float> elements) {
     const Ticket ticket = staging.ticket_at(this);
-    staging.scanned(special_blocks, elements);
+    std::vector<std::uint32_t> limits = staging.scanned(special_blocks, elements);
     const std::lock_guard lock(mutex_);
     check_alive();
     post([ticket](Engine& engine, double now) { engine.scanned(ticket, now); });
+    return limits;
 }
 
 void Transport::packed(Staging& staging, std::size_t blocks) {
@@ -157,10 +158,16 @@ std::optional<Progress> Transport::progress(const Staging& staging, std::size_t 
     });
 }
 
-const SpecialSums& Transport::special_sums(const Staging& staging) const {
+const BlockFloats& Transport::special_sums(const Staging& staging) const {
     staging.ticket_at(this);
     const std::lock_guard lock(mutex_);
     return staging.special_sums();
+}
+
+const BlockFloats& Transport::outlier_residuals(const Staging& staging) const {
+    staging.ticket_at(this);
+    const std::lock_guard lock(mutex_);
+    return staging.outlier_residuals();
 }
 
 // With mutex_ held.

@@ -93,15 +93,16 @@ class Transport {
 
     // Call Staging's methods of the same names, and tell the engine. Throw std::invalid_argument,
     // GroupFailed.
-    void scanned(Staging& staging, std::span<const std::int64_t> special_blocks,
-                 std::span<const float> elements);
+    std::vector<std::uint32_t> scanned(Staging& staging, std::span<const std::int64_t> special_blocks,
+                                       std::span<const float> elements);
     void packed(Staging& staging, std::size_t blocks);
     // Waits until more than `known` or `summed` blocks are, or the collective is done. Nothing after the
     // timeout (seconds; none: no limit). Throws std::invalid_argument, GroupFailed.
     std::optional<Progress> progress(const Staging& staging, std::size_t known, std::size_t summed,
                                      std::optional<double> timeout);
-    // Call it when the collective is done. Throws std::invalid_argument.
-    const SpecialSums& special_sums(const Staging& staging) const;
+    // Call them when the collective is done. Throw std::invalid_argument.
+    const BlockFloats& special_sums(const Staging& staging) const;
+    const BlockFloats& outlier_residuals(const Staging& staging) const;
 
     // False after the timeout. Throws std::invalid_argument, GroupFailed.
     bool wait(Ticket ticket, std::optional<double> timeout);

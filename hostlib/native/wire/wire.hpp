@@ -16,6 +16,7 @@ namespace inagg {
 
 inline constexpr std::uint8_t FLAG_SPECIAL = 0x01;    // the block holds a NaN or an infinity (3.3)
 inline constexpr std::uint8_t FLAG_NOT_READY = 0x02;  // a rank has no next collective to announce (3.2)
+inline constexpr std::uint8_t FLAG_WIDE = 0x04;       // the block holds outliers (3.3)
 inline constexpr std::uint16_t EXPONENT_BIAS = 256;   // an exponent e travels as e + 256 (3.2)
 inline constexpr std::size_t MAX_DATAGRAM = 65507;    // UDP payload that IPv4 can carry
 inline constexpr std::size_t HEADER_BYTES = p4::INAGG_HEADER_BYTES;

@@ -70,7 +70,7 @@ def _stages(lanes: Lanes, device: torch.device) -> dict[str, float]:
     calls: dict[str, Callable[[], object]] = {
         "copy": lambda: back.copy_(elements),
         "scan": scan_all,
-        "pack": lambda: write_lanes(quantise(elements, up, lanes, special=False), lanes, packed),
+        "pack": lambda: write_lanes(quantise(elements, up, lanes), lanes, packed),
         "unpack": lambda: sums(packed, down, lanes, out=back),
     }
     size = elements.nbytes / 1e9

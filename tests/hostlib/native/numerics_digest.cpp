@@ -51,12 +51,13 @@ int main() {
             x = std::bit_cast<float>(any ? random : (random & 0x807fffff) | exponent << 23);
         }
         const inagg::Rounding rounding{.stochastic = draw() % 2 == 0, .seed = draw()};
-        const auto [code, special] = inagg::block_exponent(format, block, rounding);
+        const auto [code, special, wide, limit] = inagg::block_exponent(format, block, rounding);
         digest.add(code);
-        digest.add(inagg::quantise(format, code, block, special, words, rounding, draw()));
+        digest.add(limit);
+        digest.add(inagg::quantise(format, code, block, limit, words, rounding, draw()));
         digest.add(std::span<const std::byte>(words));
         std::vector<float> out(block.size());
-        inagg::residual(format, code, block, special, words, out);
+        inagg::residual(format, code, block, limit, words, out);
         digest.add(std::span<const float>(out));
         inagg::dequantise(format, code, words, draw() % 2 == 0, out);
         digest.add(std::span<const float>(out));

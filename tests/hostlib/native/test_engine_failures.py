@@ -152,6 +152,22 @@ def test_a_lost_special_flag_is_an_error() -> None:
     assert failure_of(engine).code == "checksum"
 
 
+def test_a_lost_exponent_of_outliers_is_an_error() -> None:
+    (engine,) = make_workers(1, slots=1, words=1)
+    block = np.ones(64, np.float32)
+    block[3] = 1e30
+    engine.submit(block)
+    for _ in range(2):
+        (contribution,) = engine.to_send(0.0)
+        header = reference.decode(contribution)
+        engine.receive(with_header(contribution, kind=header.kind | reference.RESULT), 0.0)
+    (contribution,) = engine.to_send(0.0)
+    header = reference.decode(contribution)._replace(kind=0xA)
+    assert header.exponent == reference.exponent_code([1e30], reference.Lanes(32, 1))
+    refuse(engine, header.announcing(0, 0).encode() + contribution[reference.HEADER.size :], 3)
+    assert failure_of(engine).code == "checksum"
+
+
 @pytest.mark.parametrize(
     "fields", [{"flags": 1}, {"flags_check": 32}, {"exponent": 258}, {"exponent_check": 0}]
 )

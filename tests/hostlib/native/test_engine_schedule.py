@@ -243,6 +243,28 @@ def test_class_chunks_complete_the_collective(slots: int) -> None:
     assert np.isposinf(array).nonzero()[0].tolist() == [5, 2 * BLOCK]
 
 
+def test_a_wide_block_adds_a_chunk_after_that_of_its_classes() -> None:
+    array = ones(3)
+    array[[5, 2 * BLOCK]] = [1e30, np.inf]
+    worker = start(8, array, ones(1))
+    assert worker.sent() == [(0, "exponent"), (1, "exponent"), (2, "exponent")]
+    worker.answer(0, 1, 2)
+    # Chunks 6 and 7 are the class lanes of blocks 0 and 2, chunk 8 the outliers of block 0.
+    assert worker.sent() == [(3, "data"), (4, "data"), (5, "data")]
+    worker.answer(3, 4, 5)
+    assert worker.sent() == [(6, "data"), (7, "data"), (9, "data")]
+    worker.answer(7, 9)
+    assert worker.sent() == []
+    worker.answer(6)
+    assert worker.sent() == [(8, "data")]
+    assert worker.engine.completed() == [2]
+    worker.answer(8)
+    assert worker.engine.completed() == [1]
+    assert worker.engine.stats["special_blocks"] == 2
+    assert worker.engine.stats["wide_blocks"] == 1
+    assert array[[0, 5, 2 * BLOCK]].tolist() == [1, np.float32(1e30), np.inf]
+
+
 def test_a_job_may_cross_the_wrap_of_chunk_numbers() -> None:
     worker = start(2, ones(2), ones(1), first_chunk=2**32 - 3)
     assert worker.sent() == [(2**32 - 3, "exponent"), (2**32 - 2, "exponent")]

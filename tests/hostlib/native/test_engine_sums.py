@@ -74,8 +74,9 @@ def test_specials_subnormals_and_zeros_sum_as_floats_do(lane_bits: LaneBits, ave
     inputs[:, 500] = np.finfo(np.float32).max
     network = make_network(4, slots=4, words=1)
     check(network, inputs, lane_bits=lane_bits, words=1, average=average)
-    # Block 0 (zeros and a few specials), and those of elements 300 and 699, carry class chunks.
-    assert network.engines[0].stats["special_blocks"] == 3
+    # Block 0 (zeros and a few specials), those of elements 300 and 699, and the wide one of 500 carry class chunks.
+    assert network.engines[0].stats["special_blocks"] == 4
+    assert network.engines[0].stats["wide_blocks"] == 1
     with np.errstate(all="ignore"):
         floats = inputs.sum(axis=0)
     (output, *_) = all_reduce(network, inputs, lane_bits=lane_bits)
@@ -96,6 +97,44 @@ def test_special_blocks_everywhere_with_loss() -> None:
     network = make_network(3, slots=8, words=1, impairment=Impairment(loss=0.2, jitter=0.01), seed=4)
     check(network, inputs, lane_bits=32, words=1)
     check(network, inputs, lane_bits=16, words=1)
+
+
+@pytest.mark.parametrize("lane_bits", [8, 16, 32])
+@pytest.mark.parametrize("average", [False, True])
+def test_padding_that_nobody_set_takes_no_bits_from_gradients(lane_bits: LaneBits, average: bool) -> None:
+    draws = np.random.default_rng(lane_bits)
+    inputs = draws.standard_normal((4, 3000), dtype=np.float32) * np.float32(1e-3)
+    # Two elements of five may have any magnitude, except those next to the gradients'.
+    padding = np.resize([True, False, False, True, False], 3000)
+    other = draws.integers(0, 0x7F00 << 16, inputs.shape, dtype=np.uint32).view(np.float32)
+    other[(other > 1e-12) & (other < 1e6)] = 1e24
+    filled = np.where(padding, other, inputs)
+    network = make_network(4, slots=8, words=1)
+    check(network, filled, lane_bits=lane_bits, words=1, average=average)
+    assert network.engines[0].stats["wide_blocks"] > 0
+    found, *_ = all_reduce(network, filled, lane_bits=lane_bits, average=average)
+    zeros, *_ = all_reduce(network, np.where(padding, 0, inputs), lane_bits=lane_bits, average=average)
+    assert_same_bits(found[~padding], zeros[~padding])
+
+
+def test_outliers_that_cancel_leave_what_is_small() -> None:
+    inputs = np.full((2, 64), 1e-3, np.float32)
+    inputs[0, 7], inputs[1, 7] = 1e30, -1e30
+    inputs[0, 8], inputs[1, 8] = 3e38, 3e38
+    (output, _) = all_reduce(make_network(2, slots=1, words=1), inputs)
+    assert output[7] == 0
+    assert output[8] == np.inf
+    assert np.array_equal(np.delete(output, [7, 8]), np.full(62, np.float32(2e-3)))
+
+
+@pytest.mark.parametrize("workers", [3, 9])
+def test_wide_blocks_everywhere_with_loss(workers: int) -> None:
+    inputs = gradients(workers, 64 * 40)
+    inputs[1, ::50] = 1e30
+    inputs[2, ::333] = np.nan
+    network = make_network(workers, slots=8, words=1, impairment=Impairment(loss=0.2, jitter=0.01), seed=4)
+    check(network, inputs, lane_bits=32, words=1)
+    check(network, inputs, lane_bits=8, words=1, average=True)
 
 
 @pytest.mark.parametrize("slots", [1, 2, 16, 1024])

@@ -17,6 +17,7 @@ from inagg import _core
 from tests.conformance import reference
 
 BIAS = reference.EXPONENT_BIAS
+FINITE = _core.CONSTANTS["GREATEST_FINITE"]
 
 LARGEST = float(np.finfo(np.float32).max)
 SMALLEST = 2.0**-149
@@ -48,6 +49,11 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def f32(values: Any) -> NDArray[np.float32]:
     return np.array(values, dtype=np.float32)
+
+
+def announced(block: NDArray[np.float32], lane_bits: _core.LaneBits, workers: int) -> tuple[int, bool, bool]:
+    found = _core.block_exponent(block, lane_bits=lane_bits, workers=workers)
+    return found.code, found.special, found.wide
 
 
 def bits(values: Any) -> list[int]:
@@ -86,7 +92,7 @@ def test_a_block_is_what_fits_the_words() -> None:
 )
 def test_the_exponent_is_that_of_the_greatest_magnitude(greatest: float, exponent: int) -> None:
     block = f32([0.0, greatest, greatest / 4])
-    assert _core.block_exponent(block, lane_bits=32, workers=4) == (exponent + BIAS, False)
+    assert announced(block, 32, 4) == (exponent + BIAS, False, False)
 
 
 @pytest.mark.parametrize(
@@ -101,12 +107,12 @@ def test_the_exponent_is_that_of_the_greatest_magnitude(greatest: float, exponen
 )
 def test_the_exponent_grows_where_rounding_would_reach_two_to_the_f(greatest: float, exponent: int) -> None:
     # W = 16, N = 4: g = 2, F = 13.
-    assert _core.block_exponent(f32([greatest]), lane_bits=16, workers=4) == (exponent + BIAS, False)
+    assert announced(f32([greatest]), 16, 4) == (exponent + BIAS, False, False)
 
 
 @pytest.mark.parametrize("zeros", [[], [0.0], [-0.0, 0.0]])
 def test_a_block_of_zeros_has_exponent_zero_and_lanes_of_b(zeros: list[float]) -> None:
-    assert _core.block_exponent(f32(zeros), lane_bits=32, workers=2) == (0, False)
+    assert announced(f32(zeros), 32, 2) == (0, False, False)
     words, checksum = _core.quantise(f32(zeros), exponent=0, lane_bits=32, workers=2, words=1)
     assert words == (2**30).to_bytes(4, "big") * 64
     assert checksum == 64 * 2**30 % 2**32
@@ -114,8 +120,8 @@ def test_a_block_of_zeros_has_exponent_zero_and_lanes_of_b(zeros: list[float]) -
 
 def test_specials_count_for_nothing_but_the_flag() -> None:
     block = f32([math.nan, 3.0, -math.inf])
-    assert _core.block_exponent(block, lane_bits=32, workers=2) == (2 + BIAS, True)
-    assert _core.block_exponent(f32([math.inf]), lane_bits=32, workers=2) == (0, True)
+    assert announced(block, 32, 2) == (2 + BIAS, True, False)
+    assert announced(f32([math.inf]), 32, 2) == (0, True, False)
     words, _ = _core.quantise(block, exponent=2 + BIAS, lane_bits=32, workers=2, words=1)
     # F = 30: three quarters of 2^30 above the bias of 2^30.
     assert words[:12].hex(" ", 4) == "40000000 70000000 40000000"
@@ -142,9 +148,11 @@ def test_the_exponent_is_the_smallest_that_keeps_every_lane(
 ) -> None:
     lanes = reference.Lanes(lane_bits, workers)
     assume(lanes.possible)
-    code, special = _core.block_exponent(f32(block), lane_bits=lane_bits, workers=workers)
-    assert code == reference.block_exponent(block, lanes)
-    assert special == reference.is_special(block)
+    assert announced(f32(block), lane_bits, workers) == (
+        reference.block_exponent(block, lanes),
+        reference.is_special(block),
+        reference.is_wide(block),
+    )
 
 
 @given(blocks, lane_widths, worker_counts, st.one_of(st.integers(0, 20), st.integers(0, 280)))
@@ -159,7 +167,7 @@ def test_lanes_are_the_nearest_integers(
     # The exponent of another rank may be greater.
     code = min(own + above, 129 + BIAS) if own else 0
     words, checksum = _core.quantise(f32(block), exponent=code, lane_bits=lane_bits, workers=workers, words=1)
-    expected = reference.quantise(block, code, lanes, 1)
+    expected = reference.quantise(reference.together(block), code, lanes, 1)
     assert words == lanes.pack(expected)
     assert checksum == reference.checksum(expected)
 
@@ -213,7 +221,7 @@ def test_subnormal_sums_are_not_rounded_twice(lane: int, result: float) -> None:
 
 def test_a_sum_beyond_the_greatest_float_is_an_infinity() -> None:
     lanes = reference.Lanes(32, 2)
-    code, _ = _core.block_exponent(f32([LARGEST]), lane_bits=32, workers=2)
+    code = _core.block_exponent(f32([LARGEST]), lane_bits=32, workers=2).code
     q = reference.quantise([LARGEST, -LARGEST], code, lanes, 1)
     words = lanes.pack([2 * lane for lane in q])
     block, _ = _core.dequantise(words, elements=2, exponent=code, lane_bits=32, workers=2)
@@ -346,16 +354,27 @@ def check_error(inputs: Sequence[Sequence[float]], lanes: reference.Lanes) -> No
     """inputs: by worker, one block each."""
     how: dict[str, Any] = {"lane_bits": lanes.bits, "workers": lanes.workers}
     code = max(reference.block_exponent(block, lanes) for block in inputs)
-    packed = [lanes.unpack(_core.quantise(f32(block), exponent=code, words=1, **how)[0]) for block in inputs]
-    sums = [sum(column) for column in zip(*packed, strict=True)]
-    result, _ = _core.dequantise(lanes.pack(sums), elements=len(inputs[0]), exponent=code, **how)
-    for got, column in zip(result.tolist(), zip(*inputs, strict=True), strict=True):
+    packed = [_core.quantise(f32(block), exponent=code, words=1, **how)[0] for block in inputs]
+    result, _ = _core.dequantise(added(packed, lanes), elements=len(inputs[0]), exponent=code, **how)
+    apart = [reference.outliers(block) for block in inputs]
+    apart_code = max(reference.exponent_code(block, lanes) for block in apart)
+    packed = [
+        _core.quantise(f32(block), limit=FINITE, exponent=apart_code, words=1, **how)[0] for block in apart
+    ]
+    _core.add_outliers(result, added(packed, lanes), exponent=apart_code, **how)
+    for got, column, far in zip(
+        result.tolist(), zip(*inputs, strict=True), zip(*apart, strict=True), strict=True
+    ):
         exact = sum(map(Fraction, column), Fraction(0))
-        bound = reference.error_bound(exact, code, lanes)
+        bound = reference.error_bound(exact, code, lanes, apart_code if any(far) else None)
         if math.isinf(got):
             assert abs(exact) + bound >= reference.two_to(128) - reference.two_to(103)
         else:
             assert abs(Fraction(got) - exact) <= bound
+
+
+def added(packed: Sequence[bytes], lanes: reference.Lanes) -> bytes:
+    return lanes.pack([sum(column) for column in zip(*map(lanes.unpack, packed), strict=True)])
 
 
 @pytest.mark.parametrize("lane_bits", [8, 16, 32])

@@ -34,13 +34,15 @@ def test_lanes_and_residual_make_the_element(
 ) -> None:
     array = np.array(block, np.float32)
     lanes = reference.Lanes(lane_bits, workers)
-    code, _ = _core.block_exponent(array, lane_bits=lane_bits, workers=workers, stochastic=seed is not None)
+    found = _core.block_exponent(array, lane_bits=lane_bits, workers=workers, stochastic=seed is not None)
+    code = found.code
     code += min(louder, reference.EXPONENT_BIAS + 129 - code) if code else 0  # another rank's exponent
     packed, _ = _core.quantise(array, exponent=code, lane_bits=lane_bits, workers=workers, words=1, seed=seed)
     out = np.full(len(array), np.nan, np.float32)
     _core.residual(array, packed, exponent=code, lane_bits=lane_bits, workers=workers, out=out)
     scale = reference.two_to(code - reference.EXPONENT_BIAS - lanes.fraction_bits) if code else Fraction(0)
-    for x, lane, left in zip(array.tolist(), lanes.unpack(packed), out.tolist(), strict=False):
+    together = reference.together(array.tolist())
+    for x, lane, left in zip(together, lanes.unpack(packed), out.tolist(), strict=False):
         exact = Fraction(x) - (lane - lanes.bias) * scale
         # Rounding to nearest leaves at most half a step, which is exact. Stochastic rounding may round it once more.
         assert abs(Fraction(left) - exact) <= (0 if seed is None else abs(exact) * Fraction(1, 2**23))
@@ -48,7 +50,7 @@ def test_lanes_and_residual_make_the_element(
 
 def test_nothing_is_left_of_nan_and_infinities() -> None:
     array = np.array([np.nan, 1.0, -np.inf, 0.3, np.inf], np.float32)
-    code, _ = _core.block_exponent(array, lane_bits=8, workers=2)
+    code = _core.block_exponent(array, lane_bits=8, workers=2).code
     packed, _ = _core.quantise(array, exponent=code, lane_bits=8, workers=2, words=1)
     out = np.full(5, 7, np.float32)
     _core.residual(array, packed, exponent=code, lane_bits=8, workers=2, out=out)
@@ -71,6 +73,25 @@ def test_a_sum_and_the_residuals_make_the_inputs_whatever_is_sent_again(loss: fl
     for array in arrays:
         assert np.array_equal(array + sum(left.astype(np.float64) for left in residuals), exact)
     assert all(0 < np.abs(left).max() <= 2.0**-6 for left in residuals)
+
+
+def test_an_outlier_has_the_residual_of_its_own_lane() -> None:
+    # N = 2, W = 8: F = 6. Under the exponents 1 and 31 steps are 2^-5 and 2^25.
+    inputs = [np.full(64, 1 + 2.0**-7, np.float32) for _ in range(2)]
+    inputs[0][[4, 5]] = [2.0**30, 2.0**24 + 2.0**20]
+    network = make_network(2, slots=4, words=1)
+    arrays = [x.copy() for x in inputs]
+    residuals = [np.full(64, np.nan, np.float32) for _ in inputs]
+    for engine, array, left in zip(network.engines, arrays, residuals, strict=True):
+        engine.submit(array, lane_bits=8, residual=left)
+    network.run(1, within=10.0)
+    left = np.full(64, 2.0**-7, np.float32)
+    assert np.array_equal(residuals[1], left)
+    left[[4, 5]] = [0.0, 2.0**20 - 2.0**24]
+    assert np.array_equal(residuals[0], left)
+    expected = np.full(64, 2.0, np.float32)
+    expected[[4, 5]] = [2.0**30 + 1, 2.0**25 + 1]
+    assert np.array_equal(arrays[0], expected)
 
 
 def test_a_residual_of_another_length_is_refused() -> None:

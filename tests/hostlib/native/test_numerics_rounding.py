@@ -16,6 +16,7 @@ from inagg import _core
 from tests.conformance import reference
 
 BIAS = reference.EXPONENT_BIAS
+FINITE = _core.CONSTANTS["GREATEST_FINITE"]  # as the limit of a block: no element is an outlier
 
 finite_floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 close_floats = st.floats(-2, 2, width=32)
@@ -64,6 +65,16 @@ def rounded(v: Fraction, random: int) -> int:
     return (whole + up) * (1 if v > 0 else -1)
 
 
+def own_exponent(block: Sequence[float] | NDArray[np.floating], lanes: reference.Lanes) -> int:
+    return _core.exponent_within(
+        np.array(block, np.float32),
+        FINITE,
+        lane_bits=cast(_core.LaneBits, lanes.bits),
+        workers=lanes.workers,
+        stochastic=True,
+    )
+
+
 def quantise(
     block: Sequence[float] | NDArray[np.floating],
     exponent: int,
@@ -76,6 +87,7 @@ def quantise(
     array = np.array(block, dtype=np.float32)
     packed, checksum = _core.quantise(
         array,
+        limit=FINITE,
         exponent=exponent,
         lane_bits=cast(_core.LaneBits, lanes.bits),
         workers=lanes.workers,
@@ -111,9 +123,7 @@ def test_each_element_is_rounded_by_its_own_draw(
 ) -> None:
     lanes = reference.Lanes(lane_bits, workers)
     assume(lanes.possible)
-    code, _ = _core.block_exponent(
-        np.array(block, dtype=np.float32), lane_bits=lane_bits, workers=workers, stochastic=True
-    )
+    code = own_exponent(block, lanes)
     scale = reference.two_to(lanes.fraction_bits - (code - reference.EXPONENT_BIAS)) if code else Fraction(0)
     assert quantise(block, code, lanes, seed, first_element).tolist() == [
         rounded(Fraction(x) * scale, draw(seed, first_element + i)) for i, x in enumerate(block)
@@ -135,9 +145,7 @@ def test_the_exponent_is_the_smallest_that_holds_every_element_rounded_up(
 ) -> None:
     lanes = reference.Lanes(lane_bits, workers)
     assume(lanes.possible)
-    code, _ = _core.block_exponent(
-        np.array(block, dtype=np.float32), lane_bits=lane_bits, workers=workers, stochastic=True
-    )
+    code = own_exponent(block, lanes)
     greatest = Fraction(max(map(abs, block)))
     if greatest == 0:
         assert code == 0
@@ -158,12 +166,7 @@ def test_the_error_is_within_twice_the_bound(
         data.draw(st.lists(st.one_of(finite_floats, close_floats), min_size=size, max_size=size))
         for _ in range(workers)
     ]
-    code = max(
-        _core.block_exponent(
-            np.array(block, dtype=np.float32), lane_bits=lane_bits, workers=workers, stochastic=True
-        )[0]
-        for block in inputs
-    )
+    code = max(own_exponent(block, lanes) for block in inputs)
     quantised = [quantise(x, code, lanes, seed ^ i) for i, x in enumerate(inputs)]
     lane_sums = [int(q) + workers * lanes.bias for q in np.sum(quantised, axis=0)]
     assert all(0 <= lane < 2**lane_bits for lane in lane_sums)
@@ -193,7 +196,7 @@ def test_a_tensor_is_rounded_alike_however_it_is_cut(
 ) -> None:
     lanes = reference.Lanes(lane_bits, 4)
     tensor = np.random.default_rng(1).uniform(-1, 1, sum(cuts)).astype(np.float32)
-    code, _ = _core.block_exponent(tensor, lane_bits=lane_bits, workers=4, stochastic=True)
+    code = own_exponent(tensor, lanes)
     whole = quantise(tensor, code, lanes, seed, first_element, words=30)
     parts: list[NDArray[np.int64]] = []
     done = 0
@@ -206,7 +209,7 @@ def test_a_tensor_is_rounded_alike_however_it_is_cut(
 def test_specials_count_as_zero_and_leave_the_others_their_draws() -> None:
     lanes = reference.Lanes(8, 2)
     block = np.random.default_rng(2).uniform(-1, 1, 200).astype(np.float32)
-    code, _ = _core.block_exponent(block, lane_bits=8, workers=2, stochastic=True)
+    code = own_exponent(block, lanes)
     holes = block.copy()
     holes[::3] = np.resize([math.nan, math.inf, -math.inf], len(holes[::3]))
     expected = quantise(block, code, lanes, 5)

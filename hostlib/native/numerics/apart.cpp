@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "numerics/apart.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "wire/wire.hpp"
+
+namespace inagg {
+namespace {
+
+// What a class adds to the two counters of a class lane.
+struct Counts {
+    std::uint32_t plus;
+    std::uint32_t minus;
+};
+
+Counts counts_of(float x) {
+    const bool nan = std::isnan(x);
+    const bool infinite = std::isinf(x);
+    return {nan || (infinite && x > 0) ? 1U : 0U, nan || (infinite && x < 0) ? 1U : 0U};
+}
+
+std::uint32_t load_lane(const LaneFormat& format, std::span<const std::byte> words, std::size_t i) {
+    std::uint32_t lane = 0;
+    for (const std::byte byte : words.subspan(i * format.lane_bytes(), format.lane_bytes())) {
+        lane = lane << 8 | std::to_integer<std::uint32_t>(byte);
+    }
+    return lane;
+}
+
+void store_lane(const LaneFormat& format, std::span<std::byte> words, std::size_t i, std::uint32_t lane) {
+    const std::span<std::byte> place = words.subspan(i * format.lane_bytes(), format.lane_bytes());
+    for (std::size_t byte = place.size(); byte-- > 0; lane >>= 8) {
+        place[byte] = static_cast<std::byte>(lane);
+    }
+}
+
+}  // namespace
+
+void ElementsApart::keep(std::size_t block, std::span<const float> elements, std::uint32_t limit) {
+    Kept& kept = blocks_[block];
+    kept.limit = limit;
+    kept.elements.resize(elements.size());
+    std::ranges::transform(elements, kept.elements.begin(),
+                           [=](float x) { return magnitude(x) > limit ? x : 0.0F; });
+}
+
+std::span<const float> ElementsApart::of(std::size_t block) const {
+    const auto found = blocks_.find(block);
+    return found == blocks_.end() ? std::span<const float>{} : found->second.elements;
+}
+
+std::uint32_t ElementsApart::limit(std::size_t block) const {
+    const auto found = blocks_.find(block);
+    return found == blocks_.end() ? NO_LIMIT : found->second.limit;
+}
+
+std::uint32_t pack_classes(const LaneFormat& format, std::span<const float> elements,
+                           std::span<std::byte> words) {
+    const LaneFormat lanes = format.class_format();
+    std::uint32_t sum = 0;
+    for (std::size_t i = 0; i < words.size() / lanes.lane_bytes(); ++i) {
+        const Counts counts = counts_of(i < elements.size() ? elements[i] : 0.0F);
+        const std::uint32_t lane = counts.plus | counts.minus << (format.guard_bits() + 1);
+        store_lane(lanes, words, i, lane);
+        sum += lane;
+    }
+    return sum;
+}
+
+void apply_classes(const LaneFormat& format, std::span<const std::byte> words, std::span<float> block) {
+    const LaneFormat lanes = format.class_format();
+    const unsigned minus_shift = format.guard_bits() + 1;
+    const std::uint32_t counter = (std::uint32_t{1} << minus_shift) - 1;
+    for (std::size_t i = 0; i < block.size(); ++i) {
+        const std::uint32_t lane = load_lane(lanes, words, i);
+        const bool plus = (lane & counter) != 0;
+        const bool minus = ((lane >> minus_shift) & counter) != 0;
+        if (plus && minus) {
+            block[i] = std::numeric_limits<float>::quiet_NaN();
+        } else if (plus || minus) {
+            block[i] =
+                plus ? std::numeric_limits<float>::infinity() : -std::numeric_limits<float>::infinity();
+        }
+    }
+}
+
+void outlier_residual(const LaneFormat& format, std::uint16_t code, std::span<const float> apart,
+                      std::span<const std::byte> words, std::span<float> out) {
+    std::vector<float> found(apart.size());
+    residual(format, code, apart, GREATEST_FINITE, words, found);
+    for (std::size_t i = 0; i < apart.size(); ++i) {
+        if (apart[i] != 0 && magnitude(apart[i]) <= GREATEST_FINITE) {
+            out[i] = found[i];
+        }
+    }
+}
+
+void add_outliers(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words,
+                  bool average, std::span<float> block) {
+    const double scale = code == 0 ? 0 : std::ldexp(1.0, (code - EXPONENT_BIAS) - format.fraction_bits());
+    for (std::size_t i = 0; i < block.size(); ++i) {
+        const std::uint32_t lane = load_lane(format, words, i);
+        if (lane != format.zero_sum()) {
+            double sum = static_cast<double>(static_cast<std::int32_t>(lane - format.zero_sum())) * scale;
+            if (average) {
+                sum /= format.workers();
+            }
+            block[i] = static_cast<float>(static_cast<double>(block[i]) + sum);
+        }
+    }
+}
+
+}  // namespace inagg

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Elements that travel apart from their block's lanes: NaNs, infinities and outliers (protocol.md, 3.3).
+#ifndef INAGG_APART_HPP
+#define INAGG_APART_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "numerics/numerics.hpp"
+
+namespace inagg {
+
+// Those of one collective's blocks on this rank. They are kept here because results overwrite the elements.
+class ElementsApart {
+  public:
+    // Keeps the elements beyond the limit, which the block has, in place; the others are zero.
+    void keep(std::size_t block, std::span<const float> elements, std::uint32_t limit);
+
+    // Empty if the block has none.
+    std::span<const float> of(std::size_t block) const;
+    // NO_LIMIT if the block has none.
+    std::uint32_t limit(std::size_t block) const;
+
+  private:
+    struct Kept {
+        std::uint32_t limit;
+        std::vector<float> elements;
+    };
+    std::map<std::size_t, Kept> blocks_;
+};
+
+// Classes travel in class_chunks() parts of equal length, one packet for each. `elements` and `block` are one
+// part, and `format` is the format of the block's lanes.
+
+// Fills all of `words` with class lanes, those of finite elements where `elements` ends; returns their
+// checksum.
+std::uint32_t pack_classes(const LaneFormat& format, std::span<const float> elements,
+                           std::span<std::byte> words);
+
+// Puts NaN and infinities into sums.
+void apply_classes(const LaneFormat& format, std::span<const std::byte> words, std::span<float> block);
+
+// Sets the residual (numerics.hpp) of the outliers among `apart`, whose lanes `words` hold; no other changes.
+void outlier_residual(const LaneFormat& format, std::uint16_t code, std::span<const float> apart,
+                      std::span<const std::byte> words, std::span<float> out);
+
+// Adds the sums of outliers that `words` hold to a block of sums; with `average` divided by N.
+void add_outliers(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words,
+                  bool average, std::span<float> block);
+
+}  // namespace inagg
+
+#endif
