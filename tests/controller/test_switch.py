@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The switch through p4runtime-shell, against a P4Runtime server in memory."""
 
+import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +25,9 @@ from inagg_controller.switch.entries import (
     unicast_group,
 )
 from inagg_controller.switch.program import Program
-from inagg_controller.switch.session import ELECTION_ID
+from inagg_controller.switch.session import ELECTION_ID, Session
+from inagg_switch.p4runtime.server import SwitchServer, Tls
+from inagg_switch.ports import Ports
 from tests.controller.fake_server import FakeServer
 from tests.waiting import wait_until
 
@@ -293,6 +296,65 @@ def test_a_second_controller_is_refused(
     with pytest.raises(SwitchUnreachableError, match="another controller is in charge"):
         second.connect(nothing)
     switch.insert([arp_entry(1, 2)])
+
+
+@pytest.fixture
+def model_of_device_2(tmp_path: Path) -> Iterator[SwitchServer]:
+    server = SwitchServer(Ports([]), device_id=2, address=f"unix:{tmp_path}/p.sock")
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_another_device_id_is_said_to_be_wrong(
+    model_of_device_2: SwitchServer, tmp_path: Path, program: Program
+) -> None:
+    with pytest.raises(SwitchRefusedError, match="refuses the device id 1: the device is 2, not 1"):
+        P4RuntimeSwitch(f"unix:{tmp_path}/p.sock", 1, program).connect(nothing)
+
+
+def test_a_controller_with_the_same_election_id_is_said_to_be_there(
+    model_of_device_2: SwitchServer, tmp_path: Path, program: Program
+) -> None:
+    address = f"unix:{tmp_path}/p.sock"
+    other = Session(2, address)
+    try:
+        with pytest.raises(
+            SwitchTakenError, match="another controller has one: another live controller has the"
+        ):
+            P4RuntimeSwitch(address, 2, program).connect(nothing)
+    finally:
+        other.end()
+
+
+def test_a_switch_that_does_not_answer_is_not_said_to_have_another_device_id(
+    model_of_device_2: SwitchServer, tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inagg_controller.switch.session._HANDSHAKE_TIMEOUT_S", 0.2)
+    with (
+        model_of_device_2._service._state,  # a Write holds it
+        pytest.raises(
+            SwitchUnreachableError, match=r"did not answer within 0\.2 s: it is still starting, or carries"
+        ),
+    ):
+        P4RuntimeSwitch(f"unix:{tmp_path}/p.sock", 2, program).connect(nothing)
+
+
+def test_a_switch_that_expects_tls_is_named_as_such(tmp_path: Path, program: Program) -> None:
+    command = (
+        "openssl req -x509 -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -days 1 -subj /CN=switch"
+    )
+    files = {"-keyout": tmp_path / "key.pem", "-out": tmp_path / "certificate.pem"}
+    options = [str(word) for option in files.items() for word in option]
+    subprocess.run([*command.split(), *options], check=True, capture_output=True, timeout=60)
+    tls = Tls(certificate=files["-out"], key=files["-keyout"])
+    server = SwitchServer(Ports([]), device_id=1, address="127.0.0.1:0", tls=tls)
+    server.start()
+    try:
+        with pytest.raises(SwitchRefusedError, match="expects TLS, which the controller does not support"):
+            P4RuntimeSwitch(f"127.0.0.1:{server.port}", 1, program).connect(nothing)
+    finally:
+        server.stop()
 
 
 def test_a_switch_that_a_higher_controller_has_left_is_taken_with_a_higher_election_id(

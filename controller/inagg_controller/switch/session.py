@@ -6,6 +6,7 @@ deadline. `Session` raises instead and gives every RPC a deadline.
 """
 
 import socket
+import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -59,7 +60,7 @@ class Session(P4RuntimeClient):  # type: ignore[misc]
             raise
 
     def handshake(self) -> None:
-        """Become the switch's primary controller, or raise SwitchUnreachableError.
+        """Become the switch's primary controller, or raise SwitchError.
 
         A switch remembers the highest election id that it has seen. If the controller with that id is gone and nobody
         is primary, only a client with a higher id becomes primary.
@@ -84,11 +85,25 @@ class Session(P4RuntimeClient):  # type: ignore[misc]
         self.stream_out_q.put(request)
         answer = self.get_stream_packet("arbitration", timeout=_HANDSHAKE_TIMEOUT_S)
         if answer is None:
-            raise SwitchUnreachableError(
-                f"the switch at {self._address} did not accept a session for device {self.device_id}; check its "
-                "device id, and that no other controller is connected"
-            )
+            raise self._unanswered()
         return answer.arbitration
+
+    def _unanswered(self) -> SwitchError:
+        """Why the switch has not answered an arbitration message."""
+        switch = f"the switch at {self._address}"
+        if self.stream.is_active():
+            return SwitchUnreachableError(
+                f"{switch} has accepted the connection and did not answer within {_HANDSHAKE_TIMEOUT_S:g} s: it is "
+                "still starting, or carries out a request of another client"
+            )
+        code, details = self.stream.code(), self.stream.details()
+        if code == grpc.StatusCode.NOT_FOUND:
+            return SwitchRefusedError(f"{switch} refuses the device id {self.device_id}: {details}")
+        if code == grpc.StatusCode.INVALID_ARGUMENT:  # of what it checks, only the election id can be wrong
+            return SwitchTakenError(f"{switch} refuses the session, another controller has one: {details}")
+        if code == grpc.StatusCode.UNAVAILABLE and _expects_tls(self._address):
+            return SwitchRefusedError(f"{switch} expects TLS, which the controller does not support")
+        return SwitchUnreachableError(f"{switch} has ended the session: {code.name}: {details}")
 
     def write_batch(self, request: Any) -> dict[int, Any]:
         """Write updates; return index -> p4.v1.Error of each update that the switch refused.
@@ -167,6 +182,21 @@ def probe(address: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
     except OSError as error:
         raise SwitchUnreachableError(f"no switch at {address}: {error.strerror or error}") from error
+
+
+def _expects_tls(address: str) -> bool:
+    """Whether a TLS server listens at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S) as connection,
+            context.wrap_socket(connection),
+        ):
+            return True
+    except (OSError, ValueError):  # ssl.SSLError is an OSError; ValueError: a UNIX socket's path
+        return False
 
 
 @contextmanager

@@ -52,6 +52,9 @@ class Controllers:
     def arbitrate(self, session: Session, message: p4runtime_pb2.MasterArbitrationUpdate) -> None:
         """Handle a MasterArbitrationUpdate and notify the sessions that it affects. Raises RequestError."""
         with self._lock:
+            # The message may have waited for a Write, and its call may have ended meanwhile.
+            if session not in self._streams:
+                raise RequestError(Code.CANCELLED, "the stream has ended")
             self._deliver(self._arbitration.update(session, message))
 
     def check_primary(self, role: str, election_id: ElectionId | None) -> None:

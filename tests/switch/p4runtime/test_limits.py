@@ -335,6 +335,26 @@ def test_a_write_stops_when_its_client_has_gone(
     assert 0 < len(lead.read(group(0))) < 4999
 
 
+def test_a_client_that_leaves_while_its_arbitration_waits_holds_no_election_id(
+    server: SwitchServer, lead: Controller, tmp_path: Path, connect: Connect
+) -> None:
+    def readers() -> int:
+        return sum(thread.name == "p4runtime-stream" for thread in threading.enumerate())
+
+    with server._service._state:  # a Write holds it
+        gone = connect(f"unix:{tmp_path}/s.sock", 7)
+        gone.arbitrate()
+        wait_until(lambda: readers() == 2 and server.calls.patience.waiting() == 0, "the message to arrive")
+        gone._stream.cancel()
+        wait_until(lambda: server.calls.open("StreamChannel") == 1, "the stream to end")
+    wait_until(lambda: readers() == 1, "the message to be handled")
+    again = connect(f"unix:{tmp_path}/s.sock", 7)
+    again.arbitrate()
+    answer = again.next()
+    assert isinstance(answer, p4runtime_pb2.StreamMessageResponse), answer
+    assert answer.arbitration.status.code == Code.OK
+
+
 def written(server: SwitchServer) -> int:
     target = server._service._pipeline.running
     return len(target.groups) if target is not None else 0
