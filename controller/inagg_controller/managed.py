@@ -29,7 +29,7 @@ class ManagedSwitch:
         return self.connection.state == "connected"
 
     def read_counters(self) -> Mapping[str, Mapping[int, Count]]:
-        """The indexed counters without zeros: name -> port -> count. On the switch's thread. Raises SwitchError."""
+        """The indexed counters without zeros: name -> index -> count. On the switch's thread. Raises SwitchError."""
         return self.switch.read_counters(self.node.ports)
 
     async def set_loss(self, port: int, direction: str, traffic: str, probability: float) -> None:

@@ -463,9 +463,12 @@ class Service:
         }
         return JobCounts(admitted, displaced)
 
-    async def counters(self) -> Mapping[str, Mapping[str, Mapping[int, Count]]]:
-        """The indexed counters of the connected switches without zeros: switch -> name -> port -> count.
+    async def counters(
+        self, failed: dict[str, str] | None = None
+    ) -> Mapping[str, Mapping[str, Mapping[int, Count]]]:
+        """The indexed counters of the connected switches without zeros: switch -> name -> index -> count.
 
+        failed: receives the errors of switches that are connected and could not be read; they are not in the result.
         Raises UnavailableError if there are switches and none is connected.
         """
         if self.switches and not any(managed.connected for managed in self.switches.values()):
@@ -474,7 +477,7 @@ class Service:
                     f"switch {name}: {managed.connection.error}" for name, managed in self.switches.items()
                 )
             )
-        return await self._of_connected(ManagedSwitch.read_counters)
+        return await self._of_connected(ManagedSwitch.read_counters, failed=failed)
 
     async def admitted(self) -> Mapping[str, Mapping[tuple[int, int], Count]]:
         """Contributions that the connected switches have admitted: switch -> (job, member number) -> count."""
@@ -491,19 +494,26 @@ class Service:
         return await self._of_connected(lambda managed: managed.switch.read_displaced(), names)
 
     async def _of_connected(
-        self, read: Callable[[ManagedSwitch], _T], names: Iterable[str] | None = None
+        self,
+        read: Callable[[ManagedSwitch], _T],
+        names: Iterable[str] | None = None,
+        failed: dict[str, str] | None = None,
     ) -> dict[str, _T]:
         """What `read` returns at switches, read at the same time, without those that are not connected or fail.
 
-        names: of the switches; None: all.
+        names: of the switches; None: all. failed: see `counters`. A failure is logged, too.
         """
         found: dict[str, _T] = {}
 
         async def read_at(name: str) -> None:
             managed = self.switches[name]
             if managed.connected:
-                with suppress(SwitchError):
+                try:
                     found[name] = await managed.connection.call(partial(read, managed))
+                except SwitchError as error:
+                    _log.warning("switch %s: its counters could not be read: %s", name, error)
+                    if failed is not None:
+                        failed[name] = str(error)
 
         names = list(self.switches if names is None else names)
         await asyncio.gather(*map(read_at, names))

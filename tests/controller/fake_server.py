@@ -139,11 +139,17 @@ class FakeP4Runtime(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         response = p4runtime_pb2.ReadResponse()
         for entity in request.entities:
             if entity.HasField("counter_entry"):
-                cell = entity.counter_entry
-                packets, size = self.counts.get((cell.counter_id, cell.index.index), (0, 0))
-                found = response.entities.add().counter_entry
-                found.CopyFrom(cell)
-                found.data.packet_count, found.data.byte_count = packets, size
+                number = entity.counter_entry.counter_id
+                size = next(one.size for one in self._p4info.counters if one.preamble.id == number)
+                asked = range(size)
+                if entity.counter_entry.HasField("index"):
+                    asked = range(entity.counter_entry.index.index, entity.counter_entry.index.index + 1)
+                if asked.stop > size:
+                    context.abort(grpc.StatusCode.UNKNOWN, f"counter {number} has {size} cells")
+                for index in asked:
+                    found = response.entities.add().counter_entry
+                    found.counter_id, found.index.index = number, index
+                    found.data.packet_count, found.data.byte_count = self.counts.get((number, index), (0, 0))
             else:
                 for entry in self._of_table(entity.direct_counter_entry.table_entry.table_id):
                     found = response.entities.add().direct_counter_entry

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP API over a switch in memory: requests, answers and refusals."""
 
+from typing import NoReturn
+
 import pytest
 
+from inagg_controller.errors import SwitchRefusedError
 from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import ADMISSION, RECEIVER
 from tests.controller.memory_switch import MemorySwitch
@@ -283,6 +286,23 @@ def test_a_loss_that_the_switch_refuses_is_not_in_force(
             loss = {"port": 2, "direction": "ingress", "probability": 0.5}
             assert (await client.put("/loss", json=loss)).status_code == 503
             assert (await client.get("/loss")).json() == {"loss": []}
+
+    run(body)
+
+
+def test_counters_that_cannot_be_read_are_an_error_and_not_zero(
+    serving: Serving, memory_switch: MemorySwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_counters(ports: object) -> NoReturn:
+        raise SwitchRefusedError("counter 7 has 64 cells")
+
+    async def body() -> None:
+        async with serving() as (client, _, _):
+            monkeypatch.setattr(memory_switch, "read_counters", read_counters)
+            answer = await client.get("/counters")
+            assert answer.status_code == 503
+            assert answer.json()["detail"] == "switch s1: counter 7 has 64 cells"
+            assert "inagg_switch_packets_total{" not in (await client.get("/metrics")).text
 
     run(body)
 

@@ -10,6 +10,7 @@ import pytest
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
+from inagg_contract.counters import PORT_COUNTERS
 from inagg_controller.jobs.job import Policy
 from inagg_controller.switch.entries import (
     ADMISSION,
@@ -56,6 +57,7 @@ def test_sizes_are_read_from_p4info(program_files: tuple[Path, Path]) -> None:
 def test_the_programs_own_p4info_has_all_that_the_controller_writes() -> None:
     p4info = ROOT / "tests/switch/compiler/inagg.p4info.txtpb"
     program = load_program(p4info, p4info)
+    assert set(program.counters) == PORT_COUNTERS
     assert (program.words, program.slot_versions, program.max_above, program.max_shared_jobs) == (
         4,
         16384,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
@@ -24,7 +25,7 @@ from inagg_controller.switch.entries import (
     loss_entry,
     unicast_group,
 )
-from inagg_controller.switch.program import Program
+from inagg_controller.switch.program import Program, load_program
 from inagg_controller.switch.session import ELECTION_ID, Session
 from inagg_switch.p4runtime.server import SwitchServer, Tls
 from inagg_switch.ports import Ports
@@ -274,6 +275,26 @@ def test_counters_are_read_for_the_ports_asked_and_zeroes_left_out(
         "started": {2: Count(3, 300)},
         "result_sent": {},
     }
+
+
+def test_a_counter_that_was_added_to_the_program_is_read_by_its_index(
+    fake_server: FakeServer, p4info: p4info_pb2.P4Info, program_files: tuple[Path, Path]
+) -> None:
+    counter = p4info.counters.add(size=64)
+    counter.preamble.id, counter.preamble.name = 0x12000077, "InaggIngress.by_rank"
+    counter.spec.unit = p4info_pb2.CounterSpec.BOTH
+    program_files[0].write_text(text_format.MessageToString(p4info))
+    switch = P4RuntimeSwitch(fake_server.address, 1, load_program(*program_files))
+    switch.connect(nothing)
+    fake_server.servicer.counts = {(0x12000077, 0): (1, 60), (0x12000077, 63): (2, 120)}
+    try:
+        assert switch.read_counters([1, 255]) == {
+            "started": {},
+            "result_sent": {},
+            "by_rank": {0: Count(1, 60), 63: Count(2, 120)},
+        }
+    finally:
+        switch.close()
 
 
 def test_admitted_packets_are_told_by_job_and_rank(switch: P4RuntimeSwitch) -> None:

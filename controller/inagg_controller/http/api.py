@@ -63,7 +63,7 @@ from inagg_contract.documents import (
     Waits,
     WorkerAddress,
 )
-from inagg_controller.errors import InvalidRequestError, RequestError
+from inagg_controller.errors import InvalidRequestError, RequestError, UnavailableError
 from inagg_controller.fabric.topology import Link
 from inagg_controller.http.connections import Connections
 from inagg_controller.http.guard import Gate, JobRoute, OpenRoute, OperatorRoute
@@ -291,10 +291,15 @@ def _of_the_operator(service: Service) -> APIRouter:
 
     @router.get("/counters")
     async def counters() -> Counters:
-        """The counters of the connected switches, by switch, name and port, without those that are zero."""
+        """The counters of the connected switches, by switch, name and index, without those that are zero. The index is
+        the port in a counter of inagg.p4, and whatever it is in one that was added to it."""
+        failed: dict[str, str] = {}
+        found = await service.counters(failed)
+        if failed:
+            raise UnavailableError("; ".join(f"switch {name}: {error}" for name, error in failed.items()))
         return {
-            switch: {name: _counts(ports) for name, ports in counters.items()}
-            for switch, counters in (await service.counters()).items()
+            switch: {name: _counts(cells) for name, cells in counters.items()}
+            for switch, counters in found.items()
         }
 
     @router.get("/loss")

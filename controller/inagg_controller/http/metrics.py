@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from inagg_contract.counters import PORT_COUNTERS
 from inagg_contract.documents import AGGREGATIONS
 from inagg_controller.errors import UnavailableError
 from inagg_controller.jobs.job import Job
@@ -203,16 +204,23 @@ def _of_switches(
     counters: Mapping[str, Mapping[str, Mapping[int, Count]]],
     admitted: Mapping[str, Mapping[tuple[int, int], Count]],
 ) -> Iterator[Metric]:
+    cells = {
+        (switch, name, str(index)): count
+        for switch, names in counters.items()
+        for name, counts in names.items()
+        for index, count in counts.items()
+    }
     yield from _packets_and_bytes(
         "switch",
         "The switch's counters by port",
         ("switch", "counter", "port"),
-        {
-            (switch, name, str(port)): count
-            for switch, names in counters.items()
-            for name, ports in names.items()
-            for port, count in ports.items()
-        },
+        {key: count for key, count in cells.items() if key[1] in PORT_COUNTERS},
+    )
+    yield from _packets_and_bytes(
+        "switch_indexed",
+        "Counters that were added to the program, by their index",
+        ("switch", "counter", "index"),
+        {key: count for key, count in cells.items() if key[1] not in PORT_COUNTERS},
     )
     ranks: dict[tuple[str, ...], Count] = {}
     switches: dict[tuple[str, ...], Count] = {}

@@ -16,6 +16,7 @@ from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 from p4runtime_sh.context import Context
 
+from inagg_contract.counters import PORT_COUNTERS
 from inagg_controller.errors import SwitchError, SwitchRefusedError, SwitchUnreachableError
 from inagg_controller.switch.entries import ADMISSION, DISPLACEMENT, Entity, MulticastGroup, TableEntry
 from inagg_controller.switch.program import Program
@@ -62,7 +63,7 @@ class Switch(Protocol):
         """Remove a batch, except entries that are not in the switch."""
 
     def read_counters(self, ports: Sequence[int]) -> Mapping[str, Mapping[int, Count]]:
-        """The indexed counters at these ports, without zeros: name -> port -> count."""
+        """The indexed counters without zeros: name -> index -> count. Those by port are read at these ports."""
 
     def read_admitted(self) -> Mapping[tuple[int, int], Count]:
         """(job, rank) -> the contributions that the admission table has admitted."""
@@ -173,7 +174,10 @@ class P4RuntimeSwitch:
         counts: dict[str, dict[int, Count]] = {name: {} for name in self._program.counters}
         with self._connected() as client:
             names = {self._context.get_counter_id(name): name for name in counts}
-            wanted = [_counter_cell(number, port) for number in names for port in ports]
+            wanted = []
+            for number, name in names.items():
+                by_port = name in PORT_COUNTERS
+                wanted += [_counter_cell(number, index) for index in (ports if by_port else (None,))]
             for entity in client.read(wanted):
                 cell = entity.counter_entry
                 if cell.data.packet_count or cell.data.byte_count:
@@ -268,10 +272,12 @@ def _group(entity: MulticastGroup, *, bare: bool) -> Any:
     return entry
 
 
-def _counter_cell(number: int, port: int) -> Any:
+def _counter_cell(number: int, index: int | None) -> Any:
+    """A cell of a counter; None: all its cells."""
     entity = p4runtime_pb2.Entity()
     entity.counter_entry.counter_id = number
-    entity.counter_entry.index.index = port
+    if index is not None:
+        entity.counter_entry.index.index = index
     return entity
 
 

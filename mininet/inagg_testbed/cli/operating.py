@@ -87,11 +87,13 @@ def status(
 
 @app.command()
 def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
-    """Show the switches' counters since their start, by counter and port, without those that are zero.
+    """Show the switches' counters since their start, by counter and port, without those that are zero. Counters that
+    you have added to inagg.p4 are shown by their index.
 
     Example: inagg counters --json
     """
     with errors_explained(needs_root="inagg counters"):
+        from inagg_contract.counters import PORT_COUNTERS
         from inagg_contract.documents import dump
         from inagg_testbed.network.control import switch_controller_of
 
@@ -101,16 +103,27 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
         if as_json:
             print(dump(found))
             return
-        rows = [
-            (name, _leads_to(fabric, SwitchPort(switch, port)), f"{count.packets:,}", f"{count.bytes:,}")
+        cells = [
+            (switch, name, index, (f"{count.packets:,}", f"{count.bytes:,}"))
             for switch, counters in found.items()
-            for name, ports in sorted(counters.items())
-            for port, count in sorted(ports.items())
+            for name, counts in sorted(counters.items())
+            for index, count in sorted(counts.items())
         ]
-        if not rows:
+        by_port = [
+            (name, _leads_to(fabric, SwitchPort(switch, port)), *count)
+            for switch, name, port, count in cells
+            if name in PORT_COUNTERS
+        ]
+        others = [
+            (name if fabric.is_star else f"{switch} {name}", str(index), *count)
+            for switch, name, index, count in cells
+            if name not in PORT_COUNTERS
+        ]
+        if not cells:
             console.print("nothing has been counted yet")
-            return
-        console.print(plain_table(("counter", "port of", "packets", "bytes"), rows, text_columns=2))
+        for rows, key in ((by_port, "port of"), (others, "index")):
+            if rows:
+                console.print(plain_table(("counter", key, "packets", "bytes"), rows, text_columns=2))
 
 
 def _leads_to(fabric: Fabric, port: SwitchPort) -> str:

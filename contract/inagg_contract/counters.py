@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The counters of inagg.p4 that have an entry for each port. Others were added to it, with an index of their own."""
+
+PORT_COUNTERS = frozenset(
+    {
+        *("added", "aggregator_forged", "ahead", "answer_passed", "answer_unexpected", "beacon_refused"),
+        *("completed", "congestion_marked", "duplicate_pending", "egress_loss_injected"),
+        *("ingress_loss_injected", "malformed", "no_parent", "no_receiver", "no_server", "not_admitted"),
+        *("not_ethernet", "own_port", "partial_resent", "partial_sent", "passed", "query_again"),
+        *("query_forwarded", "query_held", "query_passed", "result_duplicate", "result_forwarded"),
+        *("result_kept", "result_resent", "result_sent", "result_unexpected", "slot_added", "slot_collided"),
+        *("slot_combined", "slot_evicted", "slot_expired", "slot_flushed", "slot_freed", "slot_taken"),
+        *("source_refused", "stale", "started", "vlan_tagged", "wrong_epoch"),
+    }
+)
