@@ -16,19 +16,21 @@ TORCHRUN = (
     f"exec {sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 1 --node-rank $RANK"
     f" --master-addr 10.0.0.1 --master-port 29400 {SCRIPT}"
 )
-# docs/deployment.md has the reasons. is_host: the hosts' names do not resolve to their addresses.
+# is_host: the hosts' names do not resolve to their addresses (docs/deployment.md).
 RESTARTING_TORCHRUN = (
-    "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1;"
-    f" exec {sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 1 --max-restarts 1"
+    f"exec {sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 1 --max-restarts 1"
     " --rdzv-backend c10d --rdzv-endpoint 10.0.0.1:29420 --rdzv-id restarts"
     " --rdzv-conf is_host=$((1 - RANK)) --local-addr 10.0.0.$((RANK + 1))"
 )
 
 WAITS_FOR_ONE_THAT_FAILS = """
 import os, torch, torch.distributed as dist
+LAST, HOW = "1", "raises"
 dist.init_process_group("inagg")
 dist.all_reduce(torch.ones(3))
-if dist.get_rank() == 1 and os.environ.get("TORCHELASTIC_RESTART_COUNT") != "1":
+if dist.get_rank() == 1 and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != LAST:
+    if HOW == "killed":
+        os.kill(os.getpid(), 9)
     raise ValueError("no such thing\\nas this")
 dist.all_reduce(torch.ones(3))
 """
@@ -66,10 +68,13 @@ def test_an_exception_in_one_rank_is_what_the_other_is_told(testbed: Testbed) ->
     assert "ValueError: no such thing" in caught.value.failures[1]
 
 
-def test_torchrun_starts_all_ranks_again_when_one_has_failed(testbed: Testbed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["raises", "killed"])
+def test_torchrun_starts_all_ranks_again_when_one_has_failed(
+    testbed: Testbed, tmp_path: Path, how: str
+) -> None:
     script = tmp_path / "fails_once.py"
-    script.write_text(WAITS_FOR_ONE_THAT_FAILS)
-    run(testbed, "restarts", ["sh", "-c", f"{RESTARTING_TORCHRUN} {script}"])
+    script.write_text(WAITS_FOR_ONE_THAT_FAILS.replace('"raises"', repr(how)))
+    run(testbed, f"restarts-{how}", ["sh", "-c", f"{RESTARTING_TORCHRUN} {script}"])
 
 
 @pytest.mark.parametrize(
