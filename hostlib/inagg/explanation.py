@@ -210,7 +210,7 @@ def _meaning(cause: str, figures: Mapping[str, Any]) -> tuple[str, str]:
 
 def _remedy(cause: str, figures: Mapping[str, Any]) -> str:
     remedy = _meaning(cause, figures)[1]
-    narrower = [str(bits) for bits in (16, 8) if bits < figures["lane_bits"]]
+    narrower = [str(bits) for bits in (16, 8) if bits < figures["narrowest_lane_bits"]]
     if cause in ("link", "processors") and narrower:
         remedy = f"{remedy} Or lane_bits of {' or '.join(narrower)}."
     places = _summed_in(figures)
@@ -261,8 +261,8 @@ def _summary(figures: Mapping[str, Any]) -> list[str]:
     peak = f", up to {_bits(figures['peak_rate'])}" if figures["peak_rate"] >= received else ""
     lines = [
         "",
-        f"{count:.0f} sums of {size / 1e6:.3g} MB in {figures['elapsed_s']:.3g} s, in progress {busy:.3g} s: "
-        f"goodput {goodput / 1e6:.3g} MB/s",
+        f"{count:.0f} sums, {_bytes(size)} in all, in {figures['elapsed_s']:.3g} s; in progress {busy:.3g} s: "
+        f"goodput {_bytes(goodput)}/s",
         f"received {_bits(received)} in that time{peak}; "
         f"RTT {figures['srtt_s'] * 1e3:.2f} ms, at least {figures['least_rtt_s'] * 1e3:.2f} ms; "
         f"window {figures['window']} of {figures['window_limit']} packets",
@@ -275,6 +275,10 @@ def _summary(figures: Mapping[str, Any]) -> list[str]:
     if (inner := figures["inner_reductions"]) > 0:
         lines.append(f"gloo did {inner} more: types or operations that the switch does not sum")
     return lines
+
+
+def _bytes(size: float) -> str:
+    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
 
 
 def _bits(bytes_a_second: float) -> str:

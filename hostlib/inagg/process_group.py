@@ -470,7 +470,15 @@ class ProcessGroup(ForwardingGroup):
         }
         if self._session is None:
             return {"path": "inner", "reason": self._why_inner, **counts}
-        return {"path": self.path, "lane_bits": self.options.lane_bits, **counts, **self._session.stats()}
+        lanes = self.options.lane_bits
+        narrowest = lanes if self._switch is None else min(lanes, self._switch.narrowest_call)
+        return {
+            "path": self.path,
+            "lane_bits": lanes,
+            "narrowest_lane_bits": narrowest,
+            **counts,
+            **self._session.stats(),
+        }
 
 
 def _refuse_wrong_sums(operation: Operation, ranks: int) -> None:

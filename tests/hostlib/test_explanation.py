@@ -19,6 +19,7 @@ def figures(**given: Any) -> dict[str, Any]:
         "calls": {"all_reduce": {"count": 10, "bytes": 40 * MB, "seconds": 8.0}},
         "inner_reductions": 0,
         "lane_bits": 32,
+        "narrowest_lane_bits": 32,
         "link_rate": 100e6,
         "collectives_completed": 10,
         "packets_sent": 1000,
@@ -126,7 +127,7 @@ def test_the_report_says_what_it_is_and_what_to_do(state: str, cause: str) -> No
 )
 def test_only_lanes_narrower_than_the_groups_are_advised(lane_bits: int, said: str) -> None:
     busy = {"window_s": 10.0, "bytes_received": 40 * MB, "window": 64, "processor_s": 2.0}
-    report = str(explain_figures(figures(**busy, lane_bits=lane_bits)))
+    report = str(explain_figures(figures(**busy, narrowest_lane_bits=lane_bits)))
     assert f"{CAUSES['link'][1]}{said}\n" in report
     assert f"{CAUSES['processors'][1]}{said}\n" in report
 

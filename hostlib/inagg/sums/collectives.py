@@ -33,6 +33,7 @@ class SwitchCollectives:
 
     def __init__(self, queue: SumQueue, ranks: int, options: Options, tally: Tally) -> None:
         self.begun = 0  # calls
+        self.narrowest_call = 32  # the least lane_bits of calls that give them
         self.queue = queue
         self._ranks = ranks
         self._tally = tally
@@ -104,6 +105,7 @@ class SwitchCollectives:
     ) -> SwitchWork:
         """See `ProcessGroup.sum_lanes`."""
         check_lanes_call(tensor, residual)
+        self.narrowest_call = min(self.narrowest_call, lane_bits)
         options = self._options.model_copy(update={"lane_bits": lane_bits, "rounding": rounding})
         left = None if residual is None else residual.data.view(-1)
         return SwitchWork([tensor], [self._submit_float32(tensor, options, average, timeout_s, left)])

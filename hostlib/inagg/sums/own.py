@@ -44,6 +44,7 @@ class OwnSums:
 
     def __init__(self, membership: Membership, options: Options, tally: Tally) -> None:
         self.begun = 0  # calls
+        self.narrowest_call = 32  # nothing is rounded
         self.options = options
         self._membership = membership
         self._tally = tally

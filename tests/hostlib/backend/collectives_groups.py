@@ -322,6 +322,8 @@ def lanes_of_a_call_of_its_own_and_what_they_leave_out() -> None:
     inputs = contributions(lambda rank: normal(rank, 5000))
     tensor, left = normal(dist.get_rank(), 5000), torch.empty(5000)
     group.sum_lanes(tensor, lane_bits=8, residual=left).wait()
+    if dist.get_world_size() > 1:
+        assert inagg.stats()["narrowest_lane_bits"] == 8
     assert_sum(tensor, inputs, lane_bits=8)
     gathered = [torch.empty_like(left) for _ in range(ranks)]
     dist.all_gather(gathered, left)
