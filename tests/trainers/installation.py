@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment of the libraries: its own folder, on top of the project's, so torch is the project's."""
+"""The environment of the libraries: its own folder, on top of the project's and of the system's packages, as the
+project's environment is. torch is the project's."""
 
 import os
 import shutil
@@ -25,7 +26,7 @@ def create(again: bool) -> None:
     if again:
         shutil.rmtree(FOLDER, ignore_errors=True)
     if not PYTHON.is_file():
-        subprocess.run([sys.executable, "-m", "venv", str(FOLDER)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", str(FOLDER)], check=True)
     (packages,) = FOLDER.glob("lib/python*/site-packages")
     projects = [path for path in site.getsitepackages() if Path(path).is_relative_to(sys.prefix)]
     lines = [f"import site; site.addsitedir({path!r})" for path in projects]
