@@ -26,6 +26,9 @@ def main() -> None:
     read = {"model": network().state_dict()}
     load(read, checkpoint_id=folder)
     save(read["model"])
+    # A DDP model that outlives a gloo group waits for gloo's threads with the GIL held, which they may need: torch 2.13
+    # then hangs.
+    del model
     dist.destroy_process_group()
 
 
