@@ -71,7 +71,7 @@ def outcome(trainer: Trainer) -> tuple[str, str]:
     """What came of the take-over, and of the name in the program."""
     if trainer.requirements:
         try:
-            install(trainer.requirements)
+            install(trainer)
         except NotInstalledError as error:
             return (f"skipped: not installed: {error}",) * 2
     gloo, problem = train(trainer, "gloo")

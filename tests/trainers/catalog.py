@@ -15,6 +15,8 @@ class Trainer:
         the project's environment has it. program: in `programs/`. arguments: of the program.
     named: whether the user can write ``"inagg"`` in the program.
     launched: whether torchrun starts the ranks; else the program starts them.
+    complete: the requirements include those of the library, so pip looks for no others.
+    needs_cuda: paths in site-packages that need CUDA's libraries, and that the library does without. They are removed.
     """
 
     name: str
@@ -24,10 +26,20 @@ class Trainer:
     arguments: tuple[str, ...] = ()
     named: bool = True
     launched: bool = True
+    complete: bool = False
+    needs_cuda: tuple[str, ...] = ()
     error: float = _FLOAT32_ERROR
 
 
 _TEXTS = ("datasets==5.2.0",)
+_TORCHREC = (
+    "torchrec==1.8.0",
+    "fbgemm-gpu-cpu==1.8.0",
+    "tensordict==0.15.3",
+    "pyre-extensions==0.0.32",
+    "pyvers==0.2.3",
+    "typing-inspect==0.9.0",
+)
 _DEEPSPEED = ("deepspeed==0.19.8", "ninja==1.13.2", "setuptools==84.2.1")
 
 TRAINERS = (
@@ -52,8 +64,16 @@ TRAINERS = (
         Trainer(f"zero{stage}", f"DeepSpeed, ZeRO {stage}", _DEEPSPEED, "deepspeed_zero.py", (str(stage),))
         for stage in (1, 2, 3)
     ),
-    # The last ones replace packages of the others: torchmetrics, torchaudio.
-    Trainer("torchrec", "torchrec", ("torchrec==1.8.0", "fbgemm-gpu-cpu==1.8.0"), "torchrec_embeddings.py"),
-    Trainer("speechbrain", "SpeechBrain", ("speechbrain==1.1.2",), "speech.py"),
+    # torchrec requires fbgemm-gpu, which needs CUDA's libraries. fbgemm-gpu-cpu brings the same module.
+    Trainer("torchrec", "torchrec", _TORCHREC, "torchrec_embeddings.py", complete=True),
+    # torchaudio does without its compiled functions, if they are not there.
+    Trainer(
+        "speechbrain",
+        "SpeechBrain",
+        ("speechbrain==1.1.2", "torchaudio==2.11.0"),
+        "speech.py",
+        named=False,
+        needs_cuda=("torchaudio/lib",),
+    ),
     Trainer("composer", "Composer", ("mosaicml",), "composer_fit.py", named=False),
 )

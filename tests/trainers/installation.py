@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests import ROOT
+from tests.trainers.catalog import Trainer
 
 FOLDER = ROOT / "build" / "trainers" / "venv"
 PYTHON = FOLDER / "bin" / "python"
@@ -27,22 +28,22 @@ def create(again: bool) -> None:
         shutil.rmtree(FOLDER, ignore_errors=True)
     if not PYTHON.is_file():
         subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", str(FOLDER)], check=True)
-    (packages,) = FOLDER.glob("lib/python*/site-packages")
     projects = [path for path in site.getsitepackages() if Path(path).is_relative_to(sys.prefix)]
     lines = [f"import site; site.addsitedir({path!r})" for path in projects]
-    (packages / "project.pth").write_text("\n".join(lines) + "\n")
+    (_packages() / "project.pth").write_text("\n".join(lines) + "\n")
     # Only the project's own torch has a local version such as +cpu; pip would look for a release of that name.
     _CONSTRAINTS.write_text(f"torch=={version('torch').partition('+')[0]}\n")
 
 
-def install(requirements: tuple[str, ...]) -> None:
+def install(trainer: Trainer) -> None:
     """Install a library.
 
     Raises:
         NotInstalledError: pip has failed.
     """
+    pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--constraint", str(_CONSTRAINTS)]
     done = subprocess.run(
-        [str(PYTHON), "-m", "pip", "install", "--quiet", "--constraint", str(_CONSTRAINTS), *requirements],
+        [*pip, *(["--no-deps"] if trainer.complete else []), *trainer.requirements],
         capture_output=True,
         text=True,
         check=False,
@@ -50,6 +51,13 @@ def install(requirements: tuple[str, ...]) -> None:
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if "rror" in line]
         raise NotInstalledError(errors[-1].strip() if errors else f"pip ended with status {done.returncode}")
+    for path in trainer.needs_cuda:
+        shutil.rmtree(_packages() / path, ignore_errors=True)
+
+
+def _packages() -> Path:
+    (packages,) = FOLDER.glob("lib/python*/site-packages")
+    return packages
 
 
 def environment() -> dict[str, str]:

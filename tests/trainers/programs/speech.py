@@ -6,6 +6,7 @@ import os
 import speechbrain
 import torch
 from speechbrain.utils.distributed import ddp_init_group
+from torch.utils.data import DataLoader
 from training import BACKEND, network, samples, save
 
 
@@ -32,7 +33,8 @@ def main() -> None:
     )
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     inputs, targets = (tensor[rank::size] for tensor in samples())
-    brain.fit(range(2), list(zip(inputs.split(4), targets.split(4), strict=True)))
+    batches = list(zip(inputs.split(4), targets.split(4), strict=True))
+    brain.fit(range(2), DataLoader(batches, batch_size=None))
     save(getattr(brain.modules.model, "module", brain.modules.model).state_dict())
 
 

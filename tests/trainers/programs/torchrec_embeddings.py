@@ -3,8 +3,11 @@
 
 import torch
 import torch.distributed as dist
+from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
 from torchrec.distributed import DistributedModelParallel
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
 from torchrec.modules.embedding_configs import PoolingType
 from training import BACKEND, samples, save
 
@@ -32,7 +35,15 @@ class Net(torch.nn.Module):
 
 def main() -> None:
     dist.init_process_group(BACKEND)
-    model = DistributedModelParallel(Net(), device=torch.device("cpu"))
+    net = Net()
+    planner = EmbeddingShardingPlanner(
+        topology=Topology(dist.get_world_size(), "cpu"),
+        # torchrec gives a copy of such small tables to every rank, if it may choose.
+        constraints={name: ParameterConstraints(sharding_types=["table_wise"]) for name in ("t0", "t1")},
+    )
+    sharders = [EmbeddingBagCollectionSharder()]
+    plan = planner.collective_plan(net, sharders, dist.group.WORLD)
+    model = DistributedModelParallel(net, device=torch.device("cpu"), plan=plan, sharders=sharders)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
     _, targets = samples(8)
     for step in range(4):
@@ -41,7 +52,13 @@ def main() -> None:
         optimiser.zero_grad()
         torch.nn.functional.mse_loss(model(features), targets[:4]).backward()
         optimiser.step()
-    save({name: tensor for name, tensor in model.state_dict().items() if type(tensor) is torch.Tensor})
+    weights = {}
+    for name, tensor in model.state_dict().items():
+        if not isinstance(tensor, ShardedTensor):
+            weights[name] = tensor
+        elif tensor.local_shards():
+            weights[name] = tensor.local_tensor()
+    save(weights)
     dist.destroy_process_group()
 
 
