@@ -15,7 +15,8 @@
 # make wheel-test  build the sdist and its wheel, install it with each extra in a fresh virtual environment, use it there;
 #              with each Python of PYTHONS="/usr/bin/python3 python3.12 python3.13" that is there
 # make torch-matrix  the host library's tests with other releases of torch, each in a fresh virtual environment (quarter of
-#              an hour and 5 GB each); VERSIONS="2.7.1 2.15.0" selects from those that are supported, TESTS limits the tests
+#              an hour and 5 GB each); VERSIONS="2.7.1 2.15.0" selects from those that are supported, TESTS limits the tests,
+#              PYTHON=python3.12 takes another Python
 # make trainers  train with the libraries that people use, over gloo and taken over by inagg: results/trainers/. TRAINERS=
 #              "ddp zero3" selects (an hour for all)
 # make diagrams  draw docs/images/*.svg from docs/diagrams
@@ -29,6 +30,7 @@ ATTACKS ?=
 AMOUNT ?= full
 VERSIONS ?= 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 TESTS ?=
+PYTHON ?=
 PYTHONS ?= /usr/bin/python3 python3.12 python3.13
 TRAINERS ?=
 BIN := .venv/bin
@@ -103,7 +105,7 @@ wheel-test:
 torch-matrix:
 	$(NEEDS_ROOT)
 	@scripts/setup
-	@$(ROOT) $(BIN)/python -m tests.packaging.torch_matrix $(VERSIONS) $(if $(TESTS),--tests "$(TESTS)")
+	@$(ROOT) $(BIN)/python -m tests.packaging.torch_matrix $(VERSIONS) $(if $(PYTHON),--python "$(PYTHON)") $(if $(TESTS),--tests "$(TESTS)")
 
 trainers: setup
 	@$(BIN)/python -m tests.trainers $(TRAINERS)

@@ -4,7 +4,7 @@
 One virtual environment at a time has a release of torch, the packages of constraints.txt and the wheel of this clone.
 The wheel serves all releases, because its native modules do not use torch. pip takes torch's CPU build where its index
 has one; PyPI has only the CUDA build for x86-64 (5 GB a release, while its tests run). A release that is too old must
-be refused.
+be refused. A Python that has no Mininet borrows that of the system's Python.
 
 Logs and JUnit files: results/torch-matrix/. Exit status 1 if a release fails. Needs root, for network namespaces.
 """
@@ -36,6 +36,7 @@ _MAKE_A_GROUP = """
 import torch.distributed as dist
 dist.init_process_group("inagg", store=dist.HashStore(), rank=0, world_size=1)
 """
+_MININET = "import mininet; print(mininet.__path__[0])"
 
 
 @dataclass(frozen=True)
@@ -105,25 +106,30 @@ def requirements_without_torch() -> tuple[list[str], list[str]]:
     ]
 
 
-def build_wheel() -> Path:
-    folder = _BUILD / "wheel"
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
-    subprocess.run([*command, "--wheel-dir", folder, ROOT], check=True)
+def build_wheel(python: str) -> Path:
+    builder, folder = _BUILD / "builder", _BUILD / "wheel"
+    subprocess.run([python, "-m", "venv", builder], check=True)
+    command = [str(builder / "bin" / "python"), "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    pins = {"PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    subprocess.run([*command, "--wheel-dir", folder, ROOT], env=os.environ | pins, check=True)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
 
 class _Environment:
-    """A virtual environment with one release of torch. Removed on exit."""
+    """A virtual environment of a Python with one release of torch. Removed on exit."""
 
-    def __init__(self, torch: str, log: IO[str]) -> None:
+    def __init__(self, python: str, torch: str, log: IO[str]) -> None:
         self._path = _BUILD / f"torch-{torch}"
+        self._base_python = python
         self._log = log
         self.python = str(self._path / "bin" / "python")
 
     def __enter__(self) -> "_Environment":
         self._remove()
-        self.run([PYTHON, "-m", "venv", "--system-site-packages", str(self._path)], INSTALLATION_TIMEOUT_S)
+        venv = [self._base_python, "-m", "venv", "--system-site-packages", str(self._path)]
+        self.run(venv, INSTALLATION_TIMEOUT_S)
+        self._borrow_mininet()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -131,6 +137,13 @@ class _Environment:
 
     def _remove(self) -> None:
         shutil.rmtree(self._path, ignore_errors=True)
+
+    def _borrow_mininet(self) -> None:
+        """Link the Mininet of the system's Python, if this one has none. Mininet is pure Python, and Debian's."""
+        own, systems = (_output([python, "-c", _MININET]) for python in (self.python, PYTHON))
+        if not Path(own).is_dir():
+            (packages,) = self._path.glob("lib/python*/site-packages")
+            (packages / "mininet").symlink_to(systems)
 
     def pip(self, *arguments: str | Path) -> None:
         pip = [self.python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -164,26 +177,31 @@ class _Environment:
 
     def output(self, program: str) -> str:
         """What a Python program prints, on stdout and stderr."""
-        done = subprocess.run(
-            [self.python, "-c", program],
-            cwd=_BUILD,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        return done.stdout.strip()
+        return _output([self.python, "-c", program])
 
 
-def try_release(torch: str, wheel: Path, tests: Sequence[str]) -> Row:
+def _output(command: Sequence[str]) -> str:
+    """What a command prints, on stdout and stderr."""
+    done = subprocess.run(
+        command,
+        cwd=_BUILD,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return done.stdout.strip()
+
+
+def try_release(torch: str, python: str, wheel: Path, tests: Sequence[str]) -> Row:
     """Install a release of torch and what the tests need, and run them."""
     began, log_path, junit = time.monotonic(), _RESULTS / f"{torch}.log", _RESULTS / f"{torch}.xml"
     junit.unlink(missing_ok=True)
     others, pins = requirements_without_torch()
     constraints = _BUILD / "constraints.txt"
     constraints.write_text("\n".join(pins))
-    with log_path.open("w") as log, _Environment(torch, log) as environment:
+    with log_path.open("w") as log, _Environment(python, torch, log) as environment:
         try:
             environment.pip("--constraint", constraints, f"torch=={torch}", *others)
             environment.pip("--no-deps", wheel)
@@ -218,16 +236,18 @@ def try_release(torch: str, wheel: Path, tests: Sequence[str]) -> Row:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.packaging.torch_matrix", description=__doc__)
     parser.add_argument("versions", nargs="+", metavar="VERSION", help="a release of torch, such as 2.11.0")
+    parser.add_argument("--python", default=PYTHON, help="with this interpreter (default: %(default)s)")
     parser.add_argument("--tests", help=f"arguments of pytest (default: {' '.join(TESTS)})")
     arguments = parser.parse_args()
     for folder in (_BUILD, _RESULTS):
         folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     try:
-        wheel = build_wheel()
+        wheel = build_wheel(arguments.python)
         for version in arguments.versions:
             print(f"torch {version}: installing, then testing ...", flush=True)
-            rows.append(try_release(version, wheel, (arguments.tests or " ".join(TESTS)).split()))
+            tests = (arguments.tests or " ".join(TESTS)).split()
+            rows.append(try_release(version, arguments.python, wheel, tests))
             print(table(rows[-1:]).splitlines()[-1], flush=True)
     finally:
         shutil.rmtree(_BUILD, ignore_errors=True)
