@@ -5,6 +5,7 @@ Everything in them follows from docs/protocol.md; hexadecimal is a datagram (UDP
 of a float32.
 """
 
+import inspect
 import json
 import math
 import struct
@@ -420,7 +421,7 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def text(make: Callable[[], dict[str, Any]]) -> str:
-    meaning = (make.__doc__ or "").strip()
+    meaning = inspect.cleandoc(make.__doc__ or "")  # since 3.13 Python itself removes the indentation
     return json.dumps({"meaning": meaning, **make()}, indent=1) + "\n"
 
 
