@@ -168,11 +168,13 @@ class _Environment:
         """Run pytest. Returns `counts`.
 
         Raises:
-            OSError: pytest has written no JUnit file.
+            CalledProcessError: pytest did not run all tests.
         """
         cache = f"cache_dir={self._path / 'pytest-cache'}"
         command = [self.python, "-m", "pytest", "-o", cache, f"--junitxml={junit}", *arguments]
-        self.run(command, TESTS_TIMEOUT_S, check=False)
+        status = self.run(command, TESTS_TIMEOUT_S, check=False)
+        if status not in (0, 1):  # 1: a test failed
+            raise subprocess.CalledProcessError(status, command)
         return counts(junit)
 
     def output(self, program: str) -> str:
@@ -196,8 +198,10 @@ def _output(command: Sequence[str]) -> str:
 
 def try_release(torch: str, python: str, wheel: Path, tests: Sequence[str]) -> Row:
     """Install a release of torch and what the tests need, and run them."""
-    began, log_path, junit = time.monotonic(), _RESULTS / f"{torch}.log", _RESULTS / f"{torch}.xml"
-    junit.unlink(missing_ok=True)
+    began, log_path = time.monotonic(), _RESULTS / f"{torch}.log"
+    junit, again_junit = _RESULTS / f"{torch}.xml", _RESULTS / f"{torch}-again.xml"
+    for file in (junit, again_junit):
+        file.unlink(missing_ok=True)
     others, pins = requirements_without_torch()
     constraints = _BUILD / "constraints.txt"
     constraints.write_text("\n".join(pins))
@@ -213,24 +217,17 @@ def try_release(torch: str, python: str, wheel: Path, tests: Sequence[str]) -> R
             refused = f"ConfigurationError: torch {build} is too old" in said
             log.write(said)
             return Row(torch, build, refused=refused, problem="" if refused else "not refused")
-        pytest = [
-            environment.python,
-            "-m",
-            "pytest",
-            "-n",
-            "2",
-            "--dist",
-            "loadfile",
-            "--no-loadscope-reorder",
-        ]
-        problem = ""
+        passed, again, failed, skipped, problem = 0, 0, 0, 0, ""
         try:
-            environment.run([*pytest, f"--junitxml={junit}", *tests], TESTS_TIMEOUT_S, check=False)
+            passed, failed, skipped = environment.test([*_TWO_AT_A_TIME, *tests], junit)
+            if failed:
+                again, failed, skipped_again = environment.test(["--last-failed", *tests], again_junit)
+                passed, skipped = passed + again, skipped + skipped_again
         except subprocess.TimeoutExpired:
             problem = f"not done in {TESTS_TIMEOUT_S:g} s"
-    if not junit.exists():
-        return Row(torch, build, problem=problem or f"pytest failed, see {log_path.relative_to(ROOT)}")
-    return Row(torch, build, *counts(junit), seconds=time.monotonic() - began, problem=problem)
+        except subprocess.CalledProcessError:
+            problem = f"pytest failed, see {log_path.relative_to(ROOT)}"
+    return Row(torch, build, passed, again, failed, skipped, time.monotonic() - began, problem)
 
 
 def main() -> int:
