@@ -99,7 +99,6 @@ def _warn_of_newer(version: str) -> None:
 
 
 @functools.cache
-@functools.cache
 def method_name(name: str) -> str:
     """The name that this torch has for a method of process groups: `name`, or its newer or older name."""
     if hasattr(dist.ProcessGroup, name):
