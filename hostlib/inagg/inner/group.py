@@ -33,7 +33,7 @@ from inagg.inner.work import AnySourceWork, InnerWork, Waits, raising_cause
 from inagg.membership.assembly import Assembly
 from inagg.overloads import in_one_form
 from inagg.sums.calls import is_collective, is_reduction, measure
-from inagg.torch_versions import method_name
+from inagg.torch_versions import GLOO_LACKS_ALL_TO_ALL, method_name
 
 # The thread of gloo's device does these. Their works are completed only when somebody waits for them. A wait without a
 # timeout would take that with which gloo was made to connect.
@@ -330,7 +330,6 @@ class ForwardingGroup(dist.ProcessGroup):
     allgather_into_tensor_coalesced = _forwarded("allgather_into_tensor_coalesced")
     allreduce = _forwarded("allreduce")
     allreduce_coalesced = _forwarded("allreduce_coalesced")
-    alltoall = _forwarded("alltoall")
     alltoall_base = _forwarded("alltoall_base")
     barrier = _forwarded("barrier")
     broadcast = _forwarded("broadcast")
@@ -347,6 +346,24 @@ class ForwardingGroup(dist.ProcessGroup):
     reduce_scatter_tensor_coalesced = _forwarded("reduce_scatter_tensor_coalesced")
     scatter = _forwarded("scatter")
     send = _forwarded("send")
+
+    @in_one_form
+    def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any) -> Any:
+        """Exchange tensors with all ranks; as parts of one tensor where gloo has no exchange of several."""
+        if not GLOO_LACKS_ALL_TO_ALL:
+            return self.forward("alltoall", outputs, inputs, opts)
+        refuse_shared("alltoall", (outputs, inputs), self.rank())
+        received, sent = ([tensor.numel() for tensor in tensors] for tensors in (outputs, inputs))
+        given = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])
+        joined = given.new_empty(sum(received))
+
+        def deliver() -> None:
+            for output, part in zip(outputs, torch.split(joined, received), strict=True):
+                output.data.copy_(
+                    part.view(output.shape)
+                )  # autograd does not see `data` written, as in torch's groups
+
+        return self.forward("alltoall_base", joined, given, received, sent, opts, deliver=deliver)
 
     @in_one_form
     def monitored_barrier(self, timeout: timedelta | None, wait_all_ranks: bool) -> None:

@@ -69,6 +69,9 @@ def scatters_and_exchanges_of_any_contiguous_shape() -> None:
             dist.all_to_all_single(exchanged, (given + 100 * rank).view(shape))
             expected = torch.cat([numbered(rank, dtype=dtype) + 100 * other for other in range(ranks)])
             assert torch.equal(exchanged.view(-1), expected)
+            parts = [torch.zeros(1, SIZE, dtype=dtype) for _ in range(ranks)]
+            dist.all_to_all(parts, list((given + 100 * rank).view(ranks, 1, SIZE)))
+            assert torch.equal(torch.cat(parts).view(-1), expected)
     rows = torch.full((sum(range(ranks + 1)), 2), float(rank))  # to rank r go r + 1 rows
     received = torch.zeros((rank + 1) * ranks, 2)
     dist.all_to_all_single(received, rows, [rank + 1] * ranks, [other + 1 for other in range(ranks)])
