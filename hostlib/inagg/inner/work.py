@@ -133,7 +133,7 @@ class InnerWork(Work):
     def exception(self) -> Any:
         if self._problem is not None or not self._work.is_completed():
             return self._problem
-        error = self._work.exception()
+        error = _error_of(self._work)
         return self._diagnose() or error if "gloo/transport" in str(error) else error
 
     def result(self) -> list[torch.Tensor]:
@@ -151,6 +151,17 @@ class InnerWork(Work):
 
     def _source_rank(self) -> int:
         return self._work._source_rank()
+
+
+def _error_of(work: Work) -> Exception | None:
+    """What a completed work has raised. Up to torch 2.12, Work.exception raises a TypeError for each work of gloo."""
+    if work.is_success():
+        return None
+    try:
+        work.wait()
+    except RuntimeError as error:
+        return error
+    return None
 
 
 class Waits:
