@@ -4,6 +4,8 @@
 import subprocess
 import sys
 
+from tests.hostlib.gloo_output import without_gloo
+
 
 def python(program: str, **environment: str) -> str:
     """What `program` prints in a new interpreter."""
@@ -11,7 +13,7 @@ def python(program: str, **environment: str) -> str:
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return without_gloo(done.stdout)
 
 
 def test_importing_torch_registers_the_backend_and_imports_nothing_else() -> None:

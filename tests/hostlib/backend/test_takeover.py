@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.controller.launching import CommandLine, Launcher, read_line
+from tests.hostlib.gloo_output import without_gloo
 
 WORKER = Path(__file__).with_name("takeover_worker.py")
 INAGG = Path(sys.executable).with_name("inagg")
@@ -215,7 +216,7 @@ def python(program: str, *arguments: str, **environment: str) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return without_gloo(done.stdout)
 
 
 # What is wrong, as an environment and a change of torch, and the error.

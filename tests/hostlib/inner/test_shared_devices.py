@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from torch._C._distributed_c10d import HashStore
 from inagg.inner.devices import Devices
 from inagg.inner.group import ForwardingGroup
 from inagg.membership.assembly import Assembly
+from inagg.membership.sockets import listeners
 from tests.waiting import wait_until
 
 RANKS = 3
@@ -52,21 +52,20 @@ def works(groups: list[ForwardingGroup]) -> bool:
     return all(work.wait() for work in works) and all(tensor.tolist() == [RANKS] * 3 for tensor in tensors)
 
 
-def loops() -> int:
-    """The threads of gloo's devices."""
-    names = (path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm"))
-    return sum(name == "gloo_tcp_loop" for name in names)
+def devices() -> int:
+    """Gloo's devices that are open: each listens at a port, until its thread has ended."""
+    return len(list(listeners()))
 
 
 def test_a_later_group_uses_the_devices_of_an_earlier_one() -> None:
-    before = loops()
+    before = devices()
     with made(HashStore()) as first:
-        assert loops() - before == RANKS  # while a group connects, each of its ranks has its own
+        assert devices() - before == RANKS  # while a group connects, each of its ranks has its own
         with made(HashStore()) as second:
-            assert loops() - before == RANKS
+            assert devices() - before == RANKS
             assert works(first)
             assert works(second)
-    wait_until(lambda: loops() == before, "the devices' threads have ended")
+    wait_until(lambda: devices() == before, "the devices have ended")
 
 
 def test_groups_that_are_made_at_the_same_time_do_not_share_devices() -> None:
@@ -112,7 +111,7 @@ def test_devices_are_lent_to_one_group_at_a_time_and_end_with_the_last() -> None
 
 
 def test_a_group_that_cannot_be_made_gives_its_devices_back() -> None:
-    before = loops()
+    before = devices()
 
     def run(rank: int) -> None:
         with Assembly(HashStore(), rank, 2, timedelta(seconds=0.05)) as ranks:
@@ -120,4 +119,4 @@ def test_a_group_that_cannot_be_made_gives_its_devices_back() -> None:
 
     with pytest.raises(Exception, match="did not come"):
         run(0)
-    wait_until(lambda: loops() == before, "the devices' threads have ended")
+    wait_until(lambda: devices() == before, "the devices have ended")

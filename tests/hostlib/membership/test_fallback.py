@@ -22,6 +22,7 @@ from inagg.membership.join import join
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
 from tests.controller.launching import CommandLine, Launcher, read_line
+from tests.hostlib.gloo_output import without_gloo
 
 WORKER = Path(__file__).with_name("fallback_worker.py")
 RANKS = 2
@@ -62,7 +63,7 @@ def run_ranks(*of_rank: dict[str, str], **environment: str) -> list[tuple[dict[s
     finally:
         for process in processes:
             process.kill()
-    return [(json.loads(output), log) for output, log in outputs]
+    return [(json.loads(without_gloo(output)), log) for output, log in outputs]
 
 
 def test_every_rank_raises_and_the_message_names_the_rank_with_the_problem() -> None:

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program has printed, without gloo's lines: up to torch 2.10 gloo prints one when a group connects."""
+
+
+def without_gloo(printed: str) -> str:
+    lines = printed.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("[Gloo] Rank ")).strip()
