@@ -45,11 +45,11 @@ def end(groups: list[ForwardingGroup]) -> None:
         group.end_inner()
 
 
-def works(groups: list[ForwardingGroup]) -> bool:
+def works(groups: list[ForwardingGroup], elements: int = 3) -> bool:
     """Whether the ranks can sum."""
-    tensors = [torch.ones(3, dtype=torch.float64) for _ in groups]
+    tensors = [torch.ones(elements, dtype=torch.float64) for _ in groups]
     works = [group.allreduce([tensor]) for group, tensor in zip(groups, tensors, strict=True)]
-    return all(work.wait() for work in works) and all(tensor.tolist() == [RANKS] * 3 for tensor in tensors)
+    return all(work.wait() for work in works) and all(tensor.eq(RANKS).all() for tensor in tensors)
 
 
 def devices() -> int:
@@ -85,9 +85,11 @@ def test_a_group_that_breaks_off_leaves_the_others_on_its_devices_alone() -> Non
     with made(HashStore()) as first, made(HashStore()) as second, made(HashStore()) as third:
         for groups in (first, second, third):
             assert works(groups)
-        carried = [group._connections.carried() for group in (*first, *third)]
-        assert works(second)
-        assert [group._connections.carried() for group in (*first, *third)] == carried
+        others = (*first, *third)
+        before = [group._connections.carried() for group in others]
+        assert works(second, elements=100_000)
+        moved = [group._connections.carried() - then for group, then in zip(others, before, strict=True)]
+        assert max(moved) < 1000  # acknowledgements of their own sums
         second[1]._connections.break_off()
         with pytest.raises(RuntimeError):
             works(second)
