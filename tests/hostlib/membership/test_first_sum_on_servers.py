@@ -124,4 +124,5 @@ def test_the_error_names_the_servers_if_one_is_silent(rank: ServedRank, silent: 
         rank.try_path(0.5)
     assert caught.value.passed_bytes is None
     names = ", ".join(f"s{index} ({ip}:{port})" for index, (ip, port) in enumerate(rank.addresses))
-    assert f"no packet from one of the servers {names} for 0.5 s" in str(caught.value)
+    assert f"no packet from one of the servers {names} for " in str(caught.value)
+    assert caught.value.waited_s >= 0.5
