@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program has printed, without gloo's lines: up to torch 2.10 gloo prints one when a group connects."""
+"""What a program has printed, without gloo's lines: gloo of torch 2.8 to 2.10 prints one when a group connects."""
 
 
 def without_gloo(printed: str) -> str:

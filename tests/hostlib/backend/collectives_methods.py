@@ -234,13 +234,19 @@ CALLS: dict[str, list[Call]] = {
         ),
     ],
     "reduce_scatter": [
-        into(lambda: [mine(2)], lambda g, r: g.reduce_scatter(r, [one_each()])),
-        into(lambda: [mine(2)], lambda g, r: g.reduce_scatter(r, [one_each()], options("ReduceScatter"))),
-        into(lambda: mine(2), lambda g, r: g.reduce_scatter(r, one_each())),
+        since((2, 8), into(lambda: [mine(2)], lambda g, r: g.reduce_scatter(r, [one_each()]))),
+        since(
+            (2, 8),
+            into(lambda: [mine(2)], lambda g, r: g.reduce_scatter(r, [one_each()], options("ReduceScatter"))),
+        ),
+        since((2, 8), into(lambda: mine(2), lambda g, r: g.reduce_scatter(r, one_each()))),
         # Where gloo would sum, inagg refuses: collectives_inner.py.
-        into(
-            lambda: mine(2),
-            lambda g, r: g.reduce_scatter(r, one_each(), SUM if GLOO_REDUCE_SCATTER_ONLY_SUMS else MAX),
+        since(
+            (2, 8),
+            into(
+                lambda: mine(2),
+                lambda g, r: g.reduce_scatter(r, one_each(), SUM if GLOO_REDUCE_SCATTER_ONLY_SUMS else MAX),
+            ),
         ),
         since(
             (2, 9),
