@@ -51,8 +51,8 @@ class PortSpec:
         number, separator, interface = text.partition("@")
         if not separator or not interface or not number.isascii() or not number.isdigit():
             raise PortError(f"port {text!r}: expected ID@INTERFACE, for example 1@veth1")
-        if not 1 <= int(number) <= MAX_PORT:
-            raise PortError(f"port {text!r}: the id must be between 1 and {MAX_PORT}")
+        if not 0 <= int(number) <= MAX_PORT:
+            raise PortError(f"port {text!r}: the id must be between 0 and {MAX_PORT}")
         return cls(int(number), interface)
 
 

@@ -27,12 +27,13 @@ def compile_program(
     define: Defines = None,
     include: Includes = None,
 ) -> None:
-    """Compile a program and write its P4Info (p4info.txtpb), its device config (PROGRAM.p4, preprocessed) and the
-    generated C++ (PROGRAM.cpp, for reading)."""
+    """Compile a program and write its P4Info (p4info.txtpb), its device config (PROGRAM.p4, preprocessed; PROGRAM.json
+    has the same for clients that expect JSON) and the generated C++ (PROGRAM.cpp, for reading)."""
+    from inagg_switch.p4runtime.device_config import as_json
     from inagg_switch.switch import Switch
 
     check_readable(program)
-    names = ("p4info.txtpb", program.name, program.with_suffix(".cpp").name)
+    names = ("p4info.txtpb", program.name, *(program.with_suffix(end).name for end in (".json", ".cpp")))
     for path in (output / name for name in names):
         if path.exists() and path.samefile(program):
             raise UsageError(f"{path}: is the program itself: choose another folder with --output")
@@ -41,6 +42,7 @@ def compile_program(
         output.mkdir(parents=True, exist_ok=True)
         (output / "p4info.txtpb").write_text(text_format.MessageToString(compiled.p4info))
         (output / program.name).write_text(compiled.source)
+        (output / program.with_suffix(".json").name).write_text(as_json(compiled.source))
         (output / program.with_suffix(".cpp").name).write_text(compiled.generated.read_text())
     except OSError as error:
         raise UsageError(f"{output}: {error.strerror}") from None

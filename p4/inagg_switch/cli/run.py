@@ -44,7 +44,7 @@ _Program = Annotated[
 _Grpc = Annotated[
     str, typer.Option("--grpc", metavar="ADDRESS", help="Serve P4Runtime at HOST:PORT or unix:PATH.")
 ]
-_DeviceId = Annotated[int, typer.Option("--device-id", min=1, help="P4Runtime device id of this switch.")]
+_DeviceId = Annotated[int, typer.Option("--device-id", min=0, help="P4Runtime device id of this switch.")]
 _Stats = Annotated[
     Path | None,
     typer.Option("--stats", metavar="FILE.json", help="Write the ports' figures to this file at the end."),

@@ -13,6 +13,9 @@ from p4.v1 import p4runtime_pb2
 from inagg_switch.errors import SwitchError
 
 MAX_ERROR_TEXT = 300
+# Bytes of UTF-8 in a status message. gRPC may write three characters for each byte, and a client takes 8 KiB of
+# metadata: with more it sees another error, "Stream removed".
+MAX_STATUS_TEXT = 1500
 # A client's gRPC library accepts 8 KiB of trailing metadata by default, for all errors of a batch. With more, a call
 # may fail with RESOURCE_EXHAUSTED and no details. The metadata contain the status message twice, with some overhead.
 MAX_STATUS_BYTES = 7000
@@ -140,3 +143,11 @@ def _detail(error: _Kind, longest: int, *, terse: bool) -> any_pb2.Any:
 def _field_bytes(size: int) -> int:
     """Encoded size of a message of `size` bytes in a field with a small number: tag, length, contents."""
     return 1 + max(1, -(-size.bit_length() // 7)) + size
+
+
+def bounded(message: str) -> str:
+    """A status message that every client can receive: its end is cut off if it is too long."""
+    encoded = message.encode()
+    if len(encoded) <= MAX_STATUS_TEXT:
+        return message
+    return encoded[:MAX_STATUS_TEXT].decode(errors="ignore") + " ... (cut off)"

@@ -9,11 +9,10 @@ import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
-from google.protobuf.message import Message
-from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch.errors import SwitchError
+from inagg_switch.p4runtime.device_config import source_of
 from inagg_switch.p4runtime.entities import profiles
 from inagg_switch.p4runtime.entities.entries import entry_key
 from inagg_switch.p4runtime.entities.names import Table
@@ -21,6 +20,7 @@ from inagg_switch.p4runtime.entities.replication import parse_replicas
 from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.entities.value_sets import write_value_set
 from inagg_switch.p4runtime.errors import Code, RequestError, invalid
+from inagg_switch.p4runtime.same_pipeline import check_same_pipeline, pipeline_of
 from inagg_switch.program.abi import ACTION
 from inagg_switch.program.externs import MeterConfig
 from inagg_switch.program.running import Program
@@ -28,46 +28,6 @@ from inagg_switch.program.running import Program
 logger = logging.getLogger(__name__)
 
 Request: TypeAlias = p4runtime_pb2.SetForwardingPipelineConfigRequest
-
-# Parts of a P4Info that describe the source and not the pipeline; they may differ between compilers. So may fields that
-# are newer than these messages, such as p4c's initial_default_action.
-_DESCRIPTIVE = ("annotations", "annotation_locations", "structured_annotations", "doc")
-
-
-def pipeline_of(p4info: p4info_pb2.P4Info) -> dict[int, bytes]:
-    """Id -> the encoded object of a P4Info without its description; equal for equal pipelines."""
-    objects: dict[int, bytes] = {}
-    for _, items in p4info.ListFields():
-        if isinstance(items, Message):
-            continue  # the package's own description
-        for item in items:
-            stripped = type(item)()
-            stripped.CopyFrom(item)
-            stripped.DiscardUnknownFields()
-            _strip(stripped)
-            objects[stripped.preamble.id] = stripped.SerializeToString(deterministic=True)
-    return objects
-
-
-def _strip(message: Message) -> None:
-    for descriptor, value in message.ListFields():
-        if descriptor.name in _DESCRIPTIVE:
-            message.ClearField(descriptor.name)
-        elif descriptor.message_type is not None and not descriptor.message_type.GetOptions().map_entry:
-            for one in [value] if isinstance(value, Message) else value:
-                _strip(one)
-
-
-def check_same_pipeline(given: p4info_pb2.P4Info, compiled: p4info_pb2.P4Info) -> None:
-    """Raise RequestError if a P4Info is not the program's."""
-    ours, theirs = pipeline_of(compiled), pipeline_of(given)
-    for object_id in sorted(ours.keys() | theirs.keys()):
-        if ours.get(object_id) != theirs.get(object_id):
-            where = "differs" if object_id in ours and object_id in theirs else "is in only one of them"
-            raise invalid(
-                f"the P4Info does not belong to the device config: the object with the id 0x{object_id:08x} {where}"
-            )
-
 
 class Pipeline:
     """The running and the saved target of a device. The service's lock guards it, except for prepare()."""
@@ -114,12 +74,7 @@ class Pipeline:
             raise invalid("the request has no action")
         if not request.HasField("config"):
             raise invalid("the request has no config")
-        try:
-            source = request.config.p4_device_config.decode()
-        except UnicodeDecodeError:
-            raise invalid("the device config is not UTF-8 text: expected preprocessed P4 source") from None
-        if not source.strip():
-            raise invalid("the device config is empty: expected preprocessed P4 source")
+        source = source_of(request.config.p4_device_config)
         try:
             program = self._compile(source)
         except SwitchError as error:

@@ -22,7 +22,7 @@ from inagg_switch.p4runtime.controllers import Controllers
 from inagg_switch.p4runtime.entities import idle
 from inagg_switch.p4runtime.entities.packets import controller_header, packet_in, packet_out
 from inagg_switch.p4runtime.entities.target import Target
-from inagg_switch.p4runtime.errors import MAX_ERROR_TEXT, BatchError, Code, RequestError
+from inagg_switch.p4runtime.errors import MAX_ERROR_TEXT, BatchError, Code, RequestError, bounded
 from inagg_switch.p4runtime.pipeline import Pipeline
 from inagg_switch.p4runtime.read import Response, Room, read
 from inagg_switch.p4runtime.requests import PipelineRequest, ReadElements
@@ -45,7 +45,7 @@ _NOTHING: _Learned = (None, 0, b"")
 
 def abort(context: grpc.ServicerContext, error: RequestError) -> NoReturn:
     """End a call with the status of an error."""
-    context.abort(_STATUS_CODES[error.code], error.message)
+    context.abort(_STATUS_CODES[error.code], bounded(error.message))
     raise AssertionError("abort() raises")
 
 
@@ -138,11 +138,9 @@ class P4RuntimeService:
         response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
         try:
             self._check_device(request.device_id)
-            target = self._pipeline.current
+            target = self._target()
         except RequestError as error:
             abort(context, error)
-        if target is None:
-            return response
         kind, config = request.response_type, target.config
         response.config.SetInParent()
         if config.HasField("cookie"):

@@ -212,6 +212,7 @@ def tls_server(ports: Ports, certificates: Path, request: pytest.FixtureRequest)
     tls = Tls(certificate=certificates / "server.pem", key=certificates / "server.key",
               client_ca=certificates / "ca.pem" if request.param else None)  # fmt: skip
     server = SwitchServer(ports, device_id=1, address="127.0.0.1:0", tls=tls)
+    server.load(Switch.from_p4(PACKETS_P4))  # the shell asks for the P4Info
     server.start()
     yield f"localhost:{server.port}"
     server.stop()

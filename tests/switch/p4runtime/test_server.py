@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The P4Runtime server over real gRPC: pipeline configs, permission to write, streams, addresses."""
 
+import re
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypedDict
 
 import grpc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch.compiler.parse.preprocess import preprocess_text
 from inagg_switch.p4runtime.controllers import MAX_STREAMS
-from inagg_switch.p4runtime.errors import Code
+from inagg_switch.p4runtime.device_config import as_json, source_of
+from inagg_switch.p4runtime.errors import Code, RequestError
 from inagg_switch.p4runtime.server import ServerError, SwitchServer
 from inagg_switch.ports import Ports
 from inagg_switch.switch import Switch
@@ -37,7 +44,7 @@ def test_capabilities_name_the_api_version(primary: Controller) -> None:
 
 
 def test_without_a_config_nothing_can_be_written_or_read(primary: Controller) -> None:
-    assert not primary.config().HasField("config")
+    assert code_of(primary.config) == grpc.StatusCode.FAILED_PRECONDITION
     assert code_of(primary.write, insert(group(1, (1, 0)))) == grpc.StatusCode.FAILED_PRECONDITION
     assert code_of(primary.read, all_entries()) == grpc.StatusCode.FAILED_PRECONDITION
 
@@ -94,7 +101,100 @@ def test_documentation_in_a_p4info_does_not_matter(primary: Controller, inagg: S
     assert primary.config().config.p4info == request.config.p4info
 
 
-@pytest.mark.parametrize("source", [b"", b"\xff\xfe", b"this is not P4"])
+def clear_newer_fields(p4info: p4info_pb2.P4Info) -> None:
+    for table in p4info.tables:
+        table.ClearField("initial_default_action")
+
+
+def test_a_p4info_of_an_older_compiler_is_accepted(primary: Controller, inagg: Switch) -> None:
+    assert any(table.HasField("initial_default_action") for table in inagg.p4info.tables)
+    request = SetRequest(device_id=1, action=SetRequest.VERIFY_AND_COMMIT)
+    request.election_id.low = 1
+    request.config.p4info.CopyFrom(inagg.p4info)
+    clear_newer_fields(request.config.p4info)
+    request.config.p4_device_config = inagg.source.encode()
+    primary.stub.SetForwardingPipelineConfig(request)
+    assert primary.config().config.p4info == request.config.p4info
+
+
+def change_width(p4info: p4info_pb2.P4Info) -> None:
+    p4info.tables[0].match_fields[0].bitwidth = 77
+
+
+def change_name(p4info: p4info_pb2.P4Info) -> None:
+    p4info.actions[0].preamble.name = "other"
+
+
+def change_match_type(p4info: p4info_pb2.P4Info) -> None:
+    p4info.tables[0].match_fields[0].match_type = p4info_pb2.MatchField.LPM
+
+
+def drop_table(p4info: p4info_pb2.P4Info) -> None:
+    del p4info.tables[0]
+
+
+def drop_action(p4info: p4info_pb2.P4Info) -> None:
+    del p4info.tables[0].action_refs[0]
+
+
+def add_counter(p4info: p4info_pb2.P4Info) -> None:
+    p4info.counters.add().preamble.name = "mine"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (change_width, r"table .* \(0x.*\): match_fields\[0\]\.bitwidth is 77, in the program \d+$"),
+        (change_name, r"action .*: preamble\.name is other, in the program "),
+        (change_match_type, r"table .*: match_fields\[0\]\.match_type is LPM, in the program EXACT$"),
+        (drop_table, r"it lacks table .* of the program$"),
+        (drop_action, r"table .*: action_refs is a list of \d, in the program a list of \d$"),
+        (add_counter, r"the program has no counter mine \(0x00000000\)$"),
+        (p4info_pb2.P4Info.Clear, r"it lacks \w+ .* of the program$"),
+    ],
+)
+def test_how_a_p4info_differs_is_said(
+    primary: Controller, inagg: Switch, change: Callable[[p4info_pb2.P4Info], None], message: str
+) -> None:
+    request = SetRequest(device_id=1, action=SetRequest.VERIFY)
+    request.election_id.low = 1
+    request.config.p4info.CopyFrom(inagg.p4info)
+    change(request.config.p4info)
+    request.config.p4_device_config = inagg.source.encode()
+    with pytest.raises(grpc.RpcError) as caught:
+        primary.stub.SetForwardingPipelineConfig(request)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert re.search(f"^the P4Info does not belong to the device config: {message}", caught.value.details())
+
+
+def device_config_message(source: bytes) -> bytes:
+    """p4.tmp.P4DeviceConfig with reassign and device_data."""
+    size = len(source)
+    varint = bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14])
+    return b"\x08\x01\x1a" + varint + source
+
+
+@pytest.mark.parametrize("form", ["P4DeviceConfig", "JSON"])
+def test_a_device_config_may_be_wrapped(primary: Controller, inagg: Switch, form: str) -> None:
+    source = inagg.source.encode()
+    assert 1 << 14 < len(source) < 1 << 21
+    wrapped = as_json(inagg.source).encode() if form == "JSON" else device_config_message(source)
+    request = SetRequest(device_id=1, action=SetRequest.VERIFY_AND_COMMIT)
+    request.election_id.low = 1
+    request.config.p4info.CopyFrom(inagg.p4info)
+    request.config.p4_device_config = wrapped
+    primary.stub.SetForwardingPipelineConfig(request)
+    assert primary.config().config.p4_device_config == wrapped
+    primary.write(insert(arp_entry(inagg, 1)))
+
+
+@given(st.binary(max_size=30))
+def test_no_bytes_of_a_device_config_end_in_another_error(config: bytes) -> None:
+    with suppress(RequestError):
+        source_of(config)
+
+
+@pytest.mark.parametrize("source", [b"", b"\xff\xfe", b"this is not P4", b'{"program": 7}', b"{", b"[" * 9999])
 def test_a_device_config_that_is_not_a_program_is_refused_and_changes_nothing(
     configured: Controller, inagg: Switch, source: bytes
 ) -> None:
@@ -106,9 +206,21 @@ def test_a_device_config_that_is_not_a_program_is_refused_and_changes_nothing(
     assert configured.config().config.p4_device_config == inagg.source.encode()
 
 
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_a_long_error_reaches_the_client(configured: Controller, inagg: Switch, letter: str) -> None:
+    request = SetRequest(device_id=1, action=SetRequest.VERIFY)
+    request.election_id.low = 1
+    request.config.p4info.CopyFrom(inagg.p4info)
+    request.config.p4_device_config = f"typedef bit<8> {100_000 * 'x'};\n\"{100_000 * letter}\"".encode()
+    with pytest.raises(grpc.RpcError) as caught:
+        configured.stub.SetForwardingPipelineConfig(request)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details().endswith(" ... (cut off)")
+
+
 def test_verify_checks_and_changes_nothing(primary: Controller, inagg: Switch) -> None:
     primary.configure(inagg, SetRequest.VERIFY)
-    assert not primary.config().HasField("config")
+    assert code_of(primary.config) == grpc.StatusCode.FAILED_PRECONDITION
 
 
 def test_commit_starts_with_fresh_state(configured: Controller, inagg: Switch) -> None:

@@ -259,6 +259,26 @@ def test_a_port_number_without_a_port_is_counted(open_ports: OpenPorts, hub_prog
     wait_until(lambda: ports.unknown_port_drops() >= 1, "a counted drop")
 
 
+@pytest.mark.parametrize("cpu_port", [None, 510])
+def test_port_0_is_a_port_like_others(
+    network: MakeNetwork, hub_program: MakeHub, cpu_port: int | None
+) -> None:
+    net = network(2)
+    with net.inside(net.switch):
+        ports = Ports([PortSpec.parse("0@port1"), PortSpec(2, "port2")], PortOptions(cpu_port=cpu_port))
+        ports.set_program(hub_program([0, 2]))
+        ports.start()
+    try:
+        with net.packet_socket(1) as first, net.packet_socket(2) as second:
+            first.send(frame(b"one"))
+            assert receive(second) == frame(b"one")
+            second.send(frame(b"two"))
+            assert receive(first) == frame(b"two")
+        wait_until(lambda: {one.id: one.tx_packets >= 1 for one in ports.statistics()} == {0: True, 2: True}, "counts")
+    finally:
+        ports.stop()
+
+
 def test_without_a_program_frames_are_counted_and_dropped(network: MakeNetwork) -> None:
     net = network(1)
     with net.inside(net.switch):

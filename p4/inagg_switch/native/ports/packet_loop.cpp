@@ -63,7 +63,7 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
       started_(first != nullptr ? first->started_ : std::chrono::steady_clock::now()) {
     for (const auto& [id, interface] : ports) {
         const std::string name = std::to_string(id) + "@" + interface;
-        if (id == 0 || id > kMaxPort) throw std::invalid_argument("port " + name + ": ids are 1 to 510");
+        if (id > kMaxPort) throw std::invalid_argument("port " + name + ": ids are 0 to 510");
         if (by_id_[id] != nullptr) throw std::invalid_argument("port " + name + ": the id is given twice");
         for (const auto& other : ports_) {
             if (other->interface == interface) {
@@ -81,8 +81,9 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
             ports_.back()->capture = std::make_unique<Capture>(options_.capture_folder, id);
         }
     }
-    if (options_.cpu_port > kMaxPort || by_id_[options_.cpu_port] != nullptr) {
-        throw std::invalid_argument("CPU port " + std::to_string(options_.cpu_port) +
+    const uint32_t cpu_port = options_.cpu_port;
+    if (cpu_port > kMaxPort || (cpu_port != 0 && by_id_[cpu_port] != nullptr)) {
+        throw std::invalid_argument("CPU port " + std::to_string(cpu_port) +
                                     ": choose a number from 1 to 510 that no port has, or 0 for none");
     }
     epoll_ = epoll_create1(EPOLL_CLOEXEC);

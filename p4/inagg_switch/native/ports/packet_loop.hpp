@@ -40,7 +40,8 @@
 
 namespace inagg::ports {
 
-// The largest port number. As in BMv2, 511 means "drop" and 0 means "not set".
+// The largest port number. As in BMv2, 511 means "drop", and a packet for which the program sets none goes to
+// port 0.
 constexpr uint32_t kMaxPort = 510;
 
 struct Options {
