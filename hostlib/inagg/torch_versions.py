@@ -54,8 +54,8 @@ GLOO_REDUCE_SCATTER_ONLY_SUMS = release(torch.__version__) < (2, 9)
 # In 2.7, gloo has reduce_scatter of one tensor only, not of lists.
 GLOO_LACKS_REDUCE_SCATTER = release(torch.__version__) < (2, 8)
 
-# Until 2.10, gloo has all_to_all of one tensor only, not of lists.
-GLOO_LACKS_ALL_TO_ALL = release(torch.__version__) < (2, 11)
+# Until 2.11, gloo has all_to_all of one tensor only, not of lists.
+GLOO_LACKS_ALL_TO_ALL = release(torch.__version__) < (2, 12)
 
 
 def refuse_too_old(version: str = torch.__version__) -> None:

@@ -267,7 +267,7 @@ CALLS: dict[str, list[Call]] = {
     "reduce_scatter_tensor_coalesced": [
         into(lambda: [mine(2)], lambda g, r: g.reduce_scatter_tensor_coalesced(r, [many()]))
     ],
-    "alltoall": [since((2, 11), into(lambda: empty(2), lambda g, r: g.alltoall(r, one_each())))],
+    "alltoall": [since((2, 12), into(lambda: empty(2), lambda g, r: g.alltoall(r, one_each())))],
     "alltoall_base": [
         into(many, lambda g, r: g.alltoall_base(r, many(), [], [])),
         since((2, 9), into(many, lambda g, r: g.alltoall_base(r, many(), [], [], LIMIT))),
