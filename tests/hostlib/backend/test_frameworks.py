@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from inagg.torch_versions import GLOO_REDUCE_SCATTER_ONLY_SUMS
+from inagg.torch_versions import GLOO_REDUCE_SCATTER_ONLY_SUMS, release
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import open_testbed
 from tests.forks import OF_RANKS, Forks, forked_processes
@@ -22,6 +22,9 @@ OPTIONAL = {
     "accelerate": "accelerate",
     "trainer": "transformers",
 }  # cases that need a package
+# FSDP2 of torch 2.7 over two dimensions fails on CPUs: gloo refuses its AVG, and with inagg's mean an assertion of
+# FSDP2 fails.
+LACKING = ("two_dimensions_of_groups",) if release(torch.__version__) < (2, 8) else ()
 RANKS = 4
 # Two steps of 0.1: gradients below 2^4 in magnitude are summed to 2^-24 of that, twice.
 FLOAT32_ERROR = 4e-6
@@ -44,7 +47,9 @@ def outcome(tmp_path_factory: pytest.TempPathFactory, command_forks: Forks) -> O
     """For each of the ways and gloo, and each rank: case -> weights."""
     folder = tmp_path_factory.mktemp("frameworks")
     present = [
-        name for name in frameworks_worker.CASES if importlib.util.find_spec(OPTIONAL.get(name, "torch"))
+        name
+        for name in frameworks_worker.CASES
+        if importlib.util.find_spec(OPTIONAL.get(name, "torch")) and name not in LACKING
     ]
     weights: Outcome = {}
     needed = {OPTIONAL[name] for name in present if name in OPTIONAL}
@@ -69,6 +74,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory, command_forks: Forks) -> O
 @pytest.mark.netns
 @pytest.mark.parametrize("case", frameworks_worker.CASES)
 def test_two_steps_end_in_the_weights_of_gloo(outcome: Outcome, case: str) -> None:
+    if case in LACKING:
+        pytest.skip(f"torch {torch.__version__} cannot do it on CPUs, whatever the backend")
     if case not in outcome["gloo"][0]:
         pytest.skip(f"{OPTIONAL[case]} is not installed (the extra 'frameworks')")
     for rank in range(RANKS):
