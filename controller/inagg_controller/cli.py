@@ -32,6 +32,7 @@ from inagg_controller.configuration import (
     parse_address,
     parse_job_classes,
     parse_multicast,
+    parse_proxies,
     parse_topology,
     star,
 )
@@ -220,6 +221,14 @@ def run(
     connections_per_host: Annotated[
         int, typer.Option(min=1, help="Maximum number of connections to the API from one address.")
     ] = 1024,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address or network of a reverse proxy before the API: a request from there comes from the host that "
+            "its X-Forwarded-For names last. May be given several times.",
+            show_default="none: X-Forwarded-For is ignored",
+        ),
+    ] = None,
     idle_timeout_s: Annotated[
         float, typer.Option(min=1, help="Time without a request after which a connection is closed.")
     ] = 15.0,
@@ -304,6 +313,7 @@ def run(
             listen=parse_address(listen, "--listen"),
             operators_token=operators_token(token_file or default_token_file()),
             connections_per_host=connections_per_host,
+            proxies=parse_proxies(proxy or ()),
             idle_timeout_s=idle_timeout_s,
             program=program,
             network=network,

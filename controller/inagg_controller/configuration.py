@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller's configuration, parsed and checked. Each function raises ConfigurationError."""
 
+import ipaddress
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -29,12 +30,16 @@ _JOB_NUMBERS = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """Everything that the command line configures. program: None: there is no switch."""
+    """Everything that the command line configures.
+
+    proxies: addresses and networks whose X-Forwarded-For is believed. program: None: there is no switch.
+    """
 
     switch_timeout_s: float
     listen: tuple[str, int]
     operators_token: str
     connections_per_host: int
+    proxies: tuple[str, ...]
     idle_timeout_s: float
     program: Program | None
     network: Network
@@ -175,6 +180,17 @@ def _first_problem(error: ValidationError) -> str:
         known = ", ".join(name for name in JobClass.model_fields if name != "name")
         return f"{first['loc'][0]} is not a quota; these are {known}"
     return f"{first['loc'][0]}: {first['msg'].removeprefix('Value error, ')}"
+
+
+def parse_proxies(texts: Iterable[str]) -> tuple[str, ...]:
+    """The addresses and networks of --proxy, as uvicorn takes them."""
+    proxies = tuple(texts)
+    for proxy in proxies:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError as error:
+            raise ConfigurationError(f"--proxy: {error}") from error
+    return proxies
 
 
 def check_words(words: int | None) -> int:

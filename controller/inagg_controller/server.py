@@ -101,6 +101,8 @@ def _http_server(configuration: Configuration, service: Service) -> "_Server":
             access_log=False,
             lifespan="off",
             ws="none",
+            proxy_headers=bool(configuration.proxies),
+            forwarded_allow_ips=list(configuration.proxies),
             http=limited_protocol(connections),
             timeout_keep_alive=math.ceil(configuration.idle_timeout_s),
             timeout_graceful_shutdown=_SHUTDOWN_S,

@@ -159,6 +159,29 @@ def test_one_host_cannot_have_all_slots(victim: StartVictim) -> None:
     assert controller.stranger.post("/jobs", json={"workers": 1, "slots": 2}).status_code == 201
 
 
+def forwarded_jobs(controller: Victim, forwarded: Callable[[int], str]) -> httpx.Response:
+    """Create jobs, the n-th with this X-Forwarded-For, until one is refused; 20 at most."""
+    for number in range(20):
+        headers = {"X-Forwarded-For": forwarded(number)}
+        answer = controller.stranger.post("/jobs", json={"workers": 1, "slots": 2}, headers=headers)
+        if not answer.is_success:
+            break
+    return answer
+
+
+def test_no_header_gets_around_the_limits_for_one_host(victim: StartVictim) -> None:
+    answer = forwarded_jobs(victim(), lambda number: f"198.51.100.{number}")
+    assert answer.status_code == 503
+    assert "the jobs of 127.0.0.1 have all slots of switch s1 that one host may have" in answer.text
+
+
+def test_behind_a_proxy_the_limits_hold_for_the_host_that_the_proxy_names(victim: StartVictim) -> None:
+    controller = victim(proxy=["192.0.2.0/24", "127.0.0.1"])
+    answer = forwarded_jobs(controller, lambda number: f"198.51.100.{number}, 198.51.100.77")
+    assert answer.status_code == 503
+    assert "the jobs of 198.51.100.77 have all slots" in answer.text
+
+
 def test_health_is_for_everybody(victim: StartVictim) -> None:
     assert victim().stranger.get("/health").json()["switch"] == "connected"
 

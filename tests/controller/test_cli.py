@@ -305,6 +305,7 @@ def test_without_a_switch_it_needs_no_program_and_serves_jobs_on_servers(
         ({"host": "10.0.0.1=1"}, "leave out --host"),
         ({"pool": 8}, "leave out --pool"),
         ({"job_share": 1}, "leave out --job-share"),
+        ({"proxy": "*"}, "--proxy: '*' does not appear to be an IPv4 or IPv6 network"),
         ({"words": 7}, "--words is 7; it must be one of 4, 5, 32"),
         ({"give_up_s": 0}, "--give-up-s must be positive"),
     ],
