@@ -31,6 +31,9 @@ MOST_BODY_BYTES = 1 << 20  # a heartbeat may contain the texts of thousands of c
 MOST_BEATS = 256  # heartbeats in one request
 LONGEST_CALL = 1000  # characters
 LONGEST_REASON = 2000  # characters
+FOREIGN_ADDRESS = (
+    "foreign-address"  # kind of the problem: a rank's address is not that of the host that registers it
+)
 
 _LENIENT = {"lenient": True}
 _LONGEST_S = 1e9

@@ -30,6 +30,7 @@ from inagg_controller.configuration import (
     check_size,
     check_words,
     parse_address,
+    parse_host_addresses,
     parse_job_classes,
     parse_multicast,
     parse_proxies,
@@ -80,6 +81,13 @@ _Hosts = Annotated[
     typer.Option(
         help="A host and its switch port: IP=PORT, or IP=PORT,MAC to bind these addresses to the port. May be given "
         "several times."
+    ),
+]
+_HostAddresses = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="FROM=IP: a host whose requests come from the address FROM may register ranks at IP, which is its own "
+        "too. Needed where the controller cannot be reached from IP. May be given several times."
     ),
 ]
 _Version = Annotated[
@@ -142,6 +150,7 @@ def run(
     ] = f"127.0.0.1:{DEFAULT_PORT}",
     token_file: _TokenFile = None,
     host: _Hosts = None,
+    host_address: _HostAddresses = None,
     max_slots: Annotated[int, typer.Option(min=2, help="Maximum number of slots of one job.")] = 1024,
     pool: Annotated[
         int | None,
@@ -266,6 +275,7 @@ def run(
         return parse_topology(topology)
 
     def switches() -> tuple[Program | None, Network, Limits]:
+        addresses = parse_host_addresses(host_address or ())
         limited = partial(
             Limits,
             max_slots=max_slots,
@@ -279,7 +289,8 @@ def run(
                 raise ConfigurationError(
                     f"--no-switch means that there is no switch: leave out {', '.join(given)}"
                 )
-            return None, Network(topology=NO_SWITCHES, words=check_words(words)), limited(slot_versions=0)
+            network = Network(topology=NO_SWITCHES, words=check_words(words), addresses=addresses)
+            return None, network, limited(slot_versions=0)
         if words is not None:
             raise ConfigurationError("--words needs --no-switch: with a switch, its program has the words")
         program = load_program(
@@ -291,6 +302,7 @@ def run(
             multicast=parse_multicast(multicast),
             mark_queue=mark_queue,
             link_timeout_s=link_timeout_s,
+            addresses=addresses,
         )
         versions, shared = check_pool(program.slot_versions, pool, shared_slots)
         limits = limited(

@@ -155,6 +155,19 @@ def parse_hosts(texts: Iterable[str]) -> tuple[Host, ...]:
     return tuple(hosts.values())
 
 
+def parse_host_addresses(texts: Iterable[str]) -> dict[int, frozenset[int]]:
+    """The addresses of --host-address, by the address that the host's requests come from."""
+    addresses: dict[int, frozenset[int]] = {}
+    for text in texts:
+        source, separator, address = text.partition("=")
+        if not separator:
+            raise ConfigurationError(f"--host-address {text} is not of the form 192.0.2.1=10.0.0.1")
+        asker = _parsed(parse_ip, source, "--host-address")
+        known = addresses.get(asker, frozenset())
+        addresses[asker] = known | {_parsed(parse_ip, address, "--host-address")}
+    return addresses
+
+
 def parse_job_classes(texts: Iterable[str]) -> tuple[JobClass, ...]:
     """The classes of --job-class."""
     classes: dict[str, JobClass] = {}

@@ -7,6 +7,8 @@ subclasses: the switch failed. ConfigurationError: the controller cannot start w
 
 from collections.abc import Mapping
 
+from inagg_contract.documents import FOREIGN_ADDRESS
+
 
 class RequestError(Exception):
     """The request is refused and nothing has changed. The message is the problem document's detail."""
@@ -32,6 +34,14 @@ class ForbiddenError(RequestError):
     status = 403
     kind = "forbidden"
     title = "Wrong secret"
+
+
+class ForeignAddressError(RequestError):
+    """The host that asks has not shown that the address in the request is its own."""
+
+    status = 403
+    kind = FOREIGN_ADDRESS
+    title = "Foreign address"
 
 
 class BodyTimeoutError(RequestError):

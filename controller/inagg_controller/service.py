@@ -5,6 +5,7 @@ Everything here runs in one asyncio loop, so the job table needs no lock. Each `
 """
 
 import asyncio
+import ipaddress
 import logging
 import time
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from inagg_controller.connection import Connection
 from inagg_controller.errors import (
     ConfigurationError,
     ConflictError,
+    ForeignAddressError,
     InvalidRequestError,
     NotOfferedError,
     RequestError,
@@ -69,7 +71,8 @@ class Network:
 
     topology: without switches if all jobs are on servers. words: 256-byte words in a DATA packet. multicast: the first
     address for results (`JobTable`). mark_queue: packets in a port's queue beyond which packets of jobs are marked;
-    None marks none. link_timeout_s: how long no beacon has to arrive for a link to be down.
+    None marks none. link_timeout_s: how long no beacon has to arrive for a link to be down. addresses: by the address
+    that a host's requests come from, others of the same host.
     """
 
     topology: Topology
@@ -77,6 +80,7 @@ class Network:
     multicast: int | None = None
     mark_queue: int | None = None
     link_timeout_s: float = 5.0
+    addresses: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +324,28 @@ class Service:
         with self._changes():
             self.jobs.stop_server(name, instance, self._clock())
 
+    def check_owner(self, ip: int, asker: str | None) -> None:
+        """Check that a worker's address belongs to the host that registers it. Raises ForeignAddressError.
+
+        asker: the address that the request comes from; None: the operator's, who may register any host. The TCP
+        handshake has shown that the asker receives what is sent to its address. Whoever could register an address of
+        another host could have switches and servers send to that host.
+        """
+        source = None if asker is None else _ipv4(asker)
+        if (
+            asker is None
+            or source == ip
+            or (source is not None and ip in self.network.addresses.get(source, ()))
+        ):
+            return
+        address, host = format_ip(ip), self.topology.host_at.get(ip)
+        owner = "" if host is None else f", which {_SOURCE} place at {host.place},"
+        raise ForeignAddressError(
+            f"{address}{owner} is not known to be an address of the host that asks, {asker}. Register it with a "
+            f"request that comes from {address}; or start the controller with --host-address {asker}={address} if both "
+            f"are of one host, or with --proxy {asker} if that is a reverse proxy"
+        )
+
     def _check_address(self, ip: int, udp_port: int, what: str = "udp_port") -> None:
         """Refuse addresses at which a switch takes packets for its own."""
         if any(switch.ip == ip for switch in self.topology.switches):
@@ -342,7 +368,12 @@ class Service:
             raise InvalidRequestError(f"port is missing, and {_SOURCE} name none for this ip")
         if port not in switch.ports:
             raise InvalidRequestError(f"port is {port}; the switch's ports are {list(switch.ports)}")
-        return Place(switch.name, port)
+        place = Place(switch.name, port)
+        if any(host.place == place and host.mac is not None for host in self.topology.hosts):
+            raise InvalidRequestError(
+                f"port is {port}, which {_SOURCE} bind to other addresses: name {format_ip(ip)} there too, with its MAC"
+            )
+        return place
 
     def _check_mac(self, member: Member) -> None:
         hosts = [host for host in self.topology.hosts if host.mac is not None]
@@ -693,6 +724,16 @@ class Service:
         if (packets := self.network.mark_queue) is not None:
             switch.insert([queue_entry(port, packets) for port in node.ports])
         switch.insert(self.switches[node.name].losses.entries)
+
+
+def _ipv4(text: str) -> int | None:
+    """An IPv4 address, also one that a proxy writes as an IPv6 address; None for another text."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = address if isinstance(address, ipaddress.IPv4Address) else address.ipv4_mapped
+    return None if mapped is None else int(mapped)
 
 
 def _place(job: Job) -> str:

@@ -49,7 +49,7 @@ class ControllerUnreachableError(ControllerError, ConnectionError):
 class ControllerRefusedError(ControllerError):
     """The controller answered with an error.
 
-    status: the HTTP status: 401 and 403 secret, 404 unknown job, 409 conflict, 422 invalid value, 501 not
+    status: the HTTP status: 401 and 403 secret or address, 404 unknown job, 409 conflict, 422 invalid value, 501 not
     what the controller offers, 503 switch not connected or pool full.
     title, detail, kind: of its problem document (RFC 9457); the kind is the last word of its type, such as "full".
     """
@@ -77,7 +77,8 @@ class ControllerRefusedError(ControllerError):
 
 
 class ControllerForbiddenError(ControllerRefusedError, PermissionError):
-    """The request's secret was missing or wrong: the job's secret, which its ranks share, or the operator's token."""
+    """The request's secret was missing or wrong: the job's secret, which its ranks share, or the operator's token. Or
+    a rank's address is not known to be one of the host that registers it (kind "foreign-address")."""
 
 
 # The place where programs find them.

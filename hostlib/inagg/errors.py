@@ -6,7 +6,7 @@
     ├── ControllerError           the controller
     │   ├── ControllerUnreachableError    does not answer (also a ConnectionError)
     │   └── ControllerRefusedError        answered with an error status
-    │       └── ControllerForbiddenError      ... because a secret is missing or wrong (also a PermissionError)
+    │       └── ControllerForbiddenError      ... because of a secret or an address (also a PermissionError)
     └── CollectiveError           a collective has failed (also torch's DistBackendError, which is a RuntimeError)
         ├── JobError                  the job has failed or ended
         │   ├── PeerLostError             ... because of another rank

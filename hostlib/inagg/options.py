@@ -124,7 +124,7 @@ class Options(BaseModel):
         IPv4Address | None,
         Field(
             description="IPv4 address of this host's interface to the switch; by default, the source address of the "
-            "route to it"
+            "route to it. The controller must be reachable from there, or know it (`--host-address`)"
         ),
     ] = None
     switch_port: Annotated[

@@ -89,6 +89,7 @@ def command_line(
             "ports": "1,2,255",
             "aggregator-ip": "10.0.0.253",
             "host": "10.0.0.1=1",
+            "host-address": ["127.0.0.1=10.0.0.1", "127.0.0.1=10.0.0.2"],  # the tests register for these
             "switch-timeout-s": 1,
             "token-file": token_file,
         }

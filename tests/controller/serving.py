@@ -50,6 +50,8 @@ def _leaf_spine() -> Topology:
 
 
 LEAF_SPINE = _leaf_spine()
+# A test's client, which is at 127.0.0.1, registers ranks at all hosts.
+OF_THE_TESTS = {0x7F000001: frozenset(range(0x0A000001, 0x0A000009))}
 # A job on all of its hosts, rank by rank.
 RANKS = 4
 AT = ["leaf1", "leaf1", "leaf2", "leaf2"]
@@ -80,11 +82,12 @@ class Serving:
         on_crash: Callable[[], None] = lambda: None,
         multicast: int | None = None,
         mark_queue: int | None = None,
+        addresses: Mapping[int, frozenset[int]] = OF_THE_TESTS,
         **limits: Any,
     ) -> AsyncIterator[tuple[httpx.AsyncClient, Service, Clock]]:
         """Yields the operator's client of the API, the service, and the job table's clock.
 
-        multicast: of `JobTable`. mark_queue: of `Network`. limits: of `Limits`.
+        multicast: of `JobTable`. mark_queue, addresses: of `Network`. limits: of `Limits`.
         """
         clock = Clock()
         table = JobTable(
@@ -96,7 +99,7 @@ class Serving:
             words=WORDS,
             multicast=multicast,
         )
-        network = Network(topology=self._topology, words=WORDS, mark_queue=mark_queue)
+        network = Network(topology=self._topology, words=WORDS, mark_queue=mark_queue, addresses=addresses)
         service = Service(table, self._switches, network, clock=clock, on_crash=on_crash)
         await service.start()
         try:
@@ -125,6 +128,17 @@ def worker(rank: int, **changes: object) -> dict[str, object]:
         "port": rank + 1,
         **changes,
     }
+
+
+@contextlib.asynccontextmanager
+async def asking(service: Service, host: str, secret: str = "") -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the API at another host, with the secret of a job."""
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(create_app(service, OPERATORS_TOKEN), client=(host, 5000)),
+        base_url="http://controller",
+        headers={"Authorization": f"Bearer {secret}"},
+    ) as client:
+        yield client
 
 
 async def start_job(client: httpx.AsyncClient, workers: int = 2, slots: int = 4) -> int:

@@ -105,6 +105,10 @@ class Testbed:
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         for port in ports:
             words += ["--host", f"{self.network.ip(port)}={port},{self.network.mac(port)}"]
+            words += [
+                "--host-address",
+                f"127.0.0.1={self.network.ip(port)}",
+            ]  # the tests register for the hosts
         command = [sys.executable, "-m", "inagg_controller", *words]
         self.controller = self.network.start_and_wait(self.network.switch, *command)
 

@@ -167,12 +167,7 @@ def _open(service: Service) -> APIRouter:
         """Create a job and lease slots for it in each switch of its tree, or memory of each registered server: the
         requested number of slots, or fewer if they are scarce. A job on shared slots leases no slots. Needs no secret.
         The answer contains the secret that all other requests about the job need."""
-        host = (
-            None
-            if request.app.state.gate.is_operator(request) or request.client is None
-            else request.client.host
-        )
-        job = await service.create(new, host)
+        job = await service.create(new, _asker(request))
         return CreatedJob.model_construct(**dict(_job(service, job)), secret=job.secret)
 
     @router.post("/heartbeats")
@@ -222,10 +217,12 @@ def _of_members(service: Service) -> APIRouter:
         return _job(service, service.unicast(number))
 
     @router.post("/workers")
-    async def register(number: int, new: NewWorker) -> RegisteredWorker:
-        """Register a rank with its address. When the last rank is registered, the job's switches and servers learn of
-        the job; then it runs. Repeating the same request changes nothing."""
+    async def register(number: int, new: NewWorker, request: Request) -> RegisteredWorker:
+        """Register a rank with its address, which must be the one that the request comes from, or another of the same
+        host (docs/protocol.md, 7). When the last rank is registered, the job's switches and servers learn of the job;
+        then it runs. Repeating the same request changes nothing."""
         ip = parse_ip(new.ip)
+        service.check_owner(ip, _asker(request))
         found = service.jobs.job(number)
         service.check_mtu(found, new.mtu)
         if found.aggregation == "server":
@@ -525,6 +522,13 @@ def _link_health(service: Service, link: Link) -> LinkHealth:
         state=service.links.states[link],
         reason=service.links.reasons.get(link, ""),
     )
+
+
+def _asker(request: Request) -> str | None:
+    """The address that a request comes from; None for the operator."""
+    if request.app.state.gate.is_operator(request):
+        return None
+    return "" if request.client is None else request.client.host
 
 
 async def _until_disconnected(request: Request) -> AsyncIterator[bytes]:

@@ -30,6 +30,7 @@ from inagg.membership.sockets import ending_in_silence
 from inagg.sums.journal import Report
 from inagg_contract.documents import (
     DEFAULT_JOB_CLASS,
+    FOREIGN_ADDRESS,
     MOST_BEATS,
     MOST_BODY_BYTES,
     AskedAggregation,
@@ -90,7 +91,8 @@ class ControlClient:
 
     base_url: such as "http://10.0.0.254:9560". timeout_s: time allowed for one request, repeats included.
     token: the operator's. Without it a client may create jobs, and use jobs whose secret it knows: those that it has
-    created, and those given to `learn_secret`. transport: replaces the network in tests.
+    created, and those given to `learn_secret`. source: the address of this host that its connections come from; by
+    default, the one that the route to the controller has. transport: replaces the network in tests.
 
     Every method raises ControllerUnreachableError if no answer comes in time, and ControllerRefusedError if the
     controller answers with an error. If a secret is missing or wrong, that is its subclass ControllerForbiddenError.
@@ -102,6 +104,7 @@ class ControlClient:
         timeout_s: float = 5.0,
         *,
         token: str | None = None,
+        source: str | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.base_url = base_url.rstrip("/")
@@ -113,7 +116,7 @@ class ControlClient:
         # the environment: they do not lead to a controller on the training network.
         self._own_transport = transport is None
         self._transport = transport or httpx.HTTPTransport(
-            trust_env=False, socket_options=ending_in_silence(_SILENT_S)
+            trust_env=False, socket_options=ending_in_silence(_SILENT_S), local_address=source
         )
 
     def close(self) -> None:
@@ -195,11 +198,25 @@ class ControlClient:
         mac: needed for a job on switches. mtu: the largest IP packet on the way to the aggregator, in bytes. The
         controller refuses one that is too small. port: the switch port of this host; None if the controller knows it
         from its options or topology file. server_udp_port: of the server in this process.
+
+        The controller takes the address that a request comes from for this host's. So if it refuses `ip`, this asks
+        again from there.
         """
         body = NewWorker.model_construct(
             rank=rank, ip=ip, udp_port=udp_port, mac=mac, mtu=mtu, port=port, server_udp_port=server_udp_port
         )
-        document = self._request("POST", f"/jobs/{job}/workers", job=job, body=body)
+        path = f"/jobs/{job}/workers"
+        try:
+            document = self._request("POST", path, job=job, body=body)
+        except ControllerRefusedError as refused:
+            if refused.kind != FOREIGN_ADDRESS or not self._own_transport:
+                raise
+            with ControlClient(self.base_url, self.timeout_s, source=ip) as there:
+                there.learn_secret(job, self.secret(job))
+                try:
+                    document = there._request("POST", path, job=job, body=body)
+                except ControllerUnreachableError:
+                    raise refused from None
         status = self._read(RegisteredWorker, document, f"rank {rank} of job {job}")
         if status.id != job or rank >= status.workers:
             raise self._wrong_answer(
