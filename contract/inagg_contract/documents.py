@@ -29,11 +29,12 @@ DEFAULT_SERVER_PORT = 18754  # UDP, of an aggregation server; a switch takes pac
 MOST_WORKERS = 4096
 MOST_BODY_BYTES = 1 << 20  # a heartbeat may contain the texts of thousands of collectives
 MOST_BEATS = 256  # heartbeats in one request
+MOST_CALLS = 4096  # collectives that a heartbeat tells
 LONGEST_CALL = 1000  # characters
+LONGEST_SECRET = 4096  # characters
 LONGEST_REASON = 2000  # characters
-FOREIGN_ADDRESS = (
-    "foreign-address"  # kind of the problem: a rank's address is not that of the host that registers it
-)
+# The kind of the problem that a rank's address is not that of the host that registers it.
+FOREIGN_ADDRESS = "foreign-address"
 
 _LENIENT = {"lenient": True}
 _LONGEST_S = 1e9
@@ -131,7 +132,7 @@ class NewJob(Request):
     """
 
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
-    slots: Annotated[int, Field(ge=2)]
+    slots: Annotated[int, Field(ge=2, lt=1 << 63)]
     name: Annotated[str, Field(max_length=200)] = ""
     hosts: Annotated[list[Ip], Field(max_length=MOST_WORKERS)] | None = None
     aggregation: AskedAggregation = "leased"
@@ -147,7 +148,7 @@ class NewWorker(Request):
     the aggregator. server_udp_port: of the server that this worker's process runs, in a job with colocated servers.
     """
 
-    rank: int
+    rank: NonNegative
     ip: Ip
     udp_port: UdpPort
     mac: Mac | None = None
@@ -201,10 +202,17 @@ class Beat(Request):
 
     begun: NonNegative = 0
     asked: CallRange | None = None
-    calls: Annotated[list[CallDocument], Field(max_length=1 << 14)] = []
+    calls: Annotated[list[CallDocument], Field(max_length=MOST_CALLS)] = []
     sums: NonNegative = 0
     waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
     chunks: Chunks | None = None
+
+    @model_validator(mode="after")
+    def _answers_what_was_asked(self) -> Self:
+        asked = 0 if self.asked is None else self.asked.last - self.asked.first + 1
+        if len(self.calls) > max(asked, 0):
+            raise ValueError(f"calls has {len(self.calls)} collectives, but asked is about {max(asked, 0)}")
+        return self
 
 
 class RankBeat(Request):
@@ -212,7 +220,7 @@ class RankBeat(Request):
 
     job: Annotated[int, Field(ge=1, le=65535)]
     rank: NonNegative
-    secret: str
+    secret: Annotated[str, Field(max_length=LONGEST_SECRET)]
     beat: Beat
 
 
@@ -272,7 +280,7 @@ class Loss(Request):
     switch: its name; may be missing if there is one.
     """
 
-    switch: str | None = None
+    switch: Annotated[str, Field(max_length=64)] | None = None
     port: Port
     direction: Literal["ingress", "egress"]
     probability: Annotated[float, Field(ge=0, le=1)]

@@ -68,6 +68,20 @@ class BodyTooLargeError(RequestError):
         super().__init__(f"the body is larger than {limit} bytes, the limit of this request")
 
 
+class BodiesError(RequestError):
+    """The bodies of requests under way leave no room for this one, which is not read to its end."""
+
+    status = 503
+    kind = "unavailable"
+    title = "Unavailable"
+    headers: Mapping[str, str] = {"Connection": "close"}
+
+    def __init__(self, whose: str, limit: int) -> None:
+        super().__init__(
+            f"the bodies of the requests {whose} under way have {limit} bytes, the limit; repeat this one"
+        )
+
+
 class InvalidRequestError(RequestError):
     """A value of the request is invalid."""
 

@@ -4,6 +4,7 @@
 import contextlib
 import json
 import resource
+import select
 import socket
 import stat
 import subprocess
@@ -22,6 +23,7 @@ from inagg.membership.presence import TcpPresence
 from inagg_controller.cli import app
 from tests.controller.launching import CommandLine, Launcher, read_line
 from tests.controller.serving import OPERATORS_TOKEN
+from tests.waiting import wait_until
 
 WORKER = {"rank": 0, "ip": "10.0.0.1", "mac": "02:00:00:00:00:01", "udp_port": 4000}
 
@@ -236,6 +238,29 @@ def send_400_mib(controller: Victim, path: str, chunked: bool) -> None:
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"connection: close" in answer.lower()
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"].startswith("the body is larger than ")
+
+
+def test_the_bodies_that_one_host_sends_at_a_time_have_a_limit(victim: StartVictim) -> None:
+    controller = victim()
+    head = "POST /jobs/1/workers/0/heartbeat HTTP/1.1\r\nHost: x\r\n"
+    head += f"Authorization: Bearer {controller.secret}\r\nContent-Length: {1 << 20}\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(controller.connect()) for _ in range(33)]
+        for connection in slow:
+            connection.sendall(head.encode() + bytes((1 << 20) - 1))
+        (refused, *_), _, _ = select.select(slow, [], [], 10)
+        answer = b""
+        while b"}" not in answer:
+            answer += refused.recv(1 << 16)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"the bodies of the requests of 127.0.0.1 under way have 33554432 bytes, the limit" in answer
+        other = httpx.HTTPTransport(local_address="127.0.0.2")
+        with httpx.Client(base_url=controller.url, transport=other) as host:
+            assert host.post("/jobs", json={"workers": 1, "slots": 2}).status_code == 201
+    wait_until(
+        lambda: controller.stranger.post("/jobs", json={"workers": 1, "slots": 2}).status_code == 201,
+        "room for bodies",
+    )
 
 
 def test_a_request_without_the_secret_does_not_get_its_body_read(victim: StartVictim) -> None:

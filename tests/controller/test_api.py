@@ -112,7 +112,7 @@ def test_registering_the_same_worker_again_changes_nothing(serving: Serving) -> 
         ({"ip": "10.0.0.9"}, 409, "rank 0 of job 1 is already registered by a worker at another address"),
         ({"rank": 1, "ip": "10.0.0.1"}, 409, "rank 0 of job 1 already has this address and UDP port"),
         ({"rank": 2}, 422, "rank is 2; the ranks of job 1 are 0 to 1"),
-        ({"rank": -1}, 422, "rank is -1"),
+        ({"rank": -1}, 422, "rank: Input should be greater than or equal to 0"),
         ({"rank": "1"}, 422, "body.rank: Input should be a valid integer"),
         ({"rank": True}, 422, "body.rank: Input should be a valid integer"),
         ({"ip": "10.0.0"}, 422, "body.ip"),

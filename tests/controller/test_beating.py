@@ -215,6 +215,24 @@ def test_each_beat_needs_the_secret_of_its_job(serving: Serving) -> None:
     run(body)
 
 
+@pytest.mark.parametrize(
+    ("asked", "calls"), [(None, 1), ({"first": 3, "last": 3}, 2), ({"first": 1, "last": 5000}, 4097)]
+)
+def test_a_rank_tells_no_more_calls_than_it_was_asked_for(
+    serving: Serving, asked: dict[str, int] | None, calls: int
+) -> None:
+    async def body() -> None:
+        async with serving() as (client, _, _):
+            await client.post("/jobs", json={"workers": 2, "slots": 4})
+            await client.post("/jobs/1/workers", json=worker(0))
+            beat = {"begun": 5000, "asked": asked, "calls": [{"digest": 1, "text": "barrier()"}] * calls}
+            assert (await client.post("/jobs/1/workers/0/heartbeat", json=beat)).status_code == 422
+            beat["calls"] = []
+            assert (await client.post("/jobs/1/workers/0/heartbeat", json=beat)).status_code == 200
+
+    run(body)
+
+
 def test_the_client_reads_refusals_as_errors(controller: Controller) -> None:
     controller.outcomes[1] = {"problem": GONE | {"status": 403, "type": "urn:inagg:forbidden"}}
     with ControlClient(URL) as client:

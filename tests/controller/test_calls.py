@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds ranks that call different collectives, and names the first difference. A late rank is not a difference."""
 
+import tracemalloc
 from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inagg.sums.journal import REMEMBERED, Journal
+from inagg_contract.documents import MOST_CALLS
 from inagg_controller.jobs.calls import Call, Comparison, Mismatch, Question, Report
 
 
@@ -31,7 +33,7 @@ class Rank:
         return found
 
 
-def beats(comparison: Comparison, ranks: Sequence[Rank], rounds: int = 6) -> Mismatch | None:
+def beats(comparison: Comparison, ranks: Sequence[Rank], rounds: int = 9) -> Mismatch | None:
     for _ in range(rounds):
         for rank in ranks:
             if (found := rank.beat(comparison)) is not None:
@@ -90,6 +92,83 @@ def test_an_answer_to_an_earlier_question_is_not_taken_for_one_to_the_next() -> 
     assert beats(comparison, [first, second], 1) is None
     assert comparison.question == Question(3, 3) or comparison.hear(0, early) is None
     assert beats(comparison, [first, second]) == Mismatch(2, {0: "x", 1: "y"})
+
+
+def answer(rank: int, question: Question, width: int) -> Report:
+    """What a rank might answer whose calls all differ from those of other ranks, with texts of this many characters."""
+    numbers = range(question.first, question.last + 1)
+    calls = [Call(rank << 16 | number, f"{rank * MOST_CALLS + number:{width}}") for number in numbers]
+    return Report(question.last, question, calls)
+
+
+def test_what_is_kept_of_answers_does_not_grow_with_their_texts() -> None:
+    workers = 64
+    comparison = Comparison(workers)
+    tracemalloc.start()
+    try:
+        for rank in range(workers):
+            comparison.hear(rank, Report(MOST_CALLS))
+        for _ in range(2):  # the last number, and then all
+            question = comparison.question
+            assert question is not None
+            for rank in range(workers - 1):
+                assert comparison.hear(rank, answer(rank, question, 250)) is None
+            assert tracemalloc.get_traced_memory()[0] < 100_000
+            comparison.hear(workers - 1, answer(workers - 1, question, 250))
+    finally:
+        tracemalloc.stop()
+    assert comparison.question == Question(1, 1)
+
+
+def test_of_many_long_texts_those_that_do_not_fit_are_not_kept() -> None:
+    comparison = Comparison(64)
+    for rank in range(64):
+        comparison.hear(rank, Report(1))
+    found = None
+    for rank in range(64):
+        assert found is None
+        found = comparison.hear(rank, answer(rank, Question(1, 1), 1000))
+    assert found is not None
+    assert [found.calls[rank].strip() for rank in range(4)] == ["1", "4097", "8193", "12289"]
+    others = {found.calls[rank] for rank in range(4, 64)}
+    assert others == {"another call, whose text is too long to keep beside the others"}
+    assert len(str(found)) < 5000
+
+
+def test_only_the_first_answer_of_a_rank_to_a_question_counts() -> None:
+    comparison, ranks = group(2)
+    for rank in ranks:
+        rank.begin("barrier()")
+        rank.beat(comparison)
+    for number in range(3):
+        assert comparison.hear(0, Report(1, Question(1, 1), [Call(number, f"{number}")])) is None
+    assert comparison.hear(1, Report(1, Question(1, 1), [Call(9, "barrier()")])) == Mismatch(
+        1, {0: "0", 1: "barrier()"}
+    )
+
+
+def test_a_difference_that_only_some_ranks_remember_is_not_looked_for_again() -> None:
+    comparison = Comparison(2)
+    for rank in range(2):
+        comparison.hear(rank, Report(3))
+    for rank in range(2):
+        comparison.hear(rank, Report(3, Question(3, 3), [Call(rank, "c")]))
+    assert comparison.question == Question(1, 3)
+    assert comparison.hear(0, Report(3, Question(1, 3), [Call(1, "a"), Call(2, "b"), Call(0, "c")])) is None
+    found = comparison.hear(1, Report(3, Question(1, 3), [Call(7, "b"), Call(1, "c")]))
+    assert found is not None
+    assert (found.number, found.calls[0]) == (2, "after the first difference, which the ranks have forgotten")
+
+
+def test_a_job_that_has_ended_keeps_no_calls() -> None:
+    comparison, ranks = group(2)
+    for rank in ranks:
+        rank.begin("barrier()")
+        rank.beat(comparison)
+    ranks[0].beat(comparison)
+    comparison.close()
+    assert comparison.question is None
+    assert not any((comparison._begun, comparison._answered, comparison._texts, comparison._first))
 
 
 texts = st.sampled_from(["sum(1)", "sum(2)", "barrier()"])

@@ -449,6 +449,17 @@ def test_ended_jobs_are_forgotten_after_a_while_and_above_a_number() -> None:
     assert list(table.jobs) == numbers[2:]
 
 
+@pytest.mark.parametrize("limits", [{"max_ended": 4}, {"max_ended_ranks": 8}])
+def test_a_host_that_ends_many_jobs_has_only_its_own_forgotten(limits: dict[str, Any]) -> None:
+    table = new_table(host_share=0.5, **limits)
+    other = table.create(2, 2, "", 0.0, "10.0.0.2").id
+    table.end(other, 0.0)
+    for now in (1.0, 2.0, 3.0, 4.0):
+        table.end(table.create(2, 2, "", now, "10.0.0.1").id, now)
+    table.tick(5.0)
+    assert list(table.jobs) == [other, 4, 5]
+
+
 def test_job_numbers_are_not_used_again_soon() -> None:
     table = new_table()
     numbers = []

@@ -304,6 +304,17 @@ def test_the_number_of_jobs_on_servers_is_limited(creator: str | None) -> None:
     table.create_on_servers(1, 2, "", 0.0, creator, colocated=True)
 
 
+@pytest.mark.parametrize("creator", [None, "10.0.0.1"])
+def test_the_number_of_ranks_of_jobs_on_servers_is_limited(creator: str | None) -> None:
+    table = table_without_switch(max_server_ranks=8, host_share=0.5)
+    first = table.create_on_servers(3 if creator else 7, 2, "", 0.0, creator, colocated=True)
+    with pytest.raises(UnavailableError, match="ranks on servers, the limit"):
+        table.create_on_servers(2, 2, "", 0.0, creator, colocated=True)
+    table.create_on_servers(1, 2, "", 0.0, creator, colocated=True)
+    table.end(first.id, 0.0)
+    table.create_on_servers(3, 2, "", 0.0, creator, colocated=True)
+
+
 # Orders and heartbeats
 
 

@@ -66,7 +66,7 @@ from inagg_contract.documents import (
 from inagg_controller.errors import InvalidRequestError, RequestError, UnavailableError
 from inagg_controller.fabric.topology import Link
 from inagg_controller.http.connections import Connections
-from inagg_controller.http.guard import Gate, JobRoute, OpenRoute, OperatorRoute
+from inagg_controller.http.guard import Bodies, Gate, JobRoute, OpenRoute, OperatorRoute
 from inagg_controller.http.metrics import ApiCounts, exposition
 from inagg_controller.http.reference import reference_page
 from inagg_controller.jobs.calls import Call, Question, Report, Wait
@@ -105,6 +105,7 @@ def create_app(service: Service, operators_token: str, connections: Connections 
     """The API of a service. connections: the server's connections, for the metrics."""
     app = _described(service, connections)
     app.state.gate = Gate(operators_token, service.jobs.job)
+    app.state.bodies = Bodies()
     app.state.refusals = Counter()
     app.add_exception_handler(RequestError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -60,7 +60,7 @@ class Connections:
             self._open[host] += 1
             return True
         self.refused += 1
-        if host not in self._warned:
+        if host not in self._warned and len(self._warned) < self._most:
             self._warned.add(host)
             _log.warning(
                 "refusing connections from %s, which has %d of %d open ones",
@@ -76,6 +76,8 @@ class Connections:
         if self._open[host] == 0:
             del self._open[host]
             self._warned.discard(host)
+        if not self._open:
+            self._warned.clear()
 
 
 def limited_protocol(connections: Connections) -> type[H11Protocol]:

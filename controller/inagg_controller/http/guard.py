@@ -9,7 +9,9 @@ A secret is sent as "Authorization: Bearer SECRET" (RFC 6750).
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -20,6 +22,7 @@ from starlette.types import Message
 
 from inagg_contract.documents import MOST_BODY_BYTES
 from inagg_controller.errors import (
+    BodiesError,
     BodyTimeoutError,
     BodyTooLargeError,
     ForbiddenError,
@@ -33,6 +36,9 @@ _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _BODY_BYTES = 1 << 17
 _BODY_S = 10.0
+# Of all bodies at a time.
+_ALL_BYTES = 1 << 27
+_HOST_BYTES = 1 << 25
 _JOB_DIGITS = 5
 
 
@@ -72,6 +78,39 @@ class Gate:
             )
 
 
+class Bodies:
+    """Counts the bytes of the bodies of requests under way, by host. most, per_host: maximum numbers."""
+
+    def __init__(self, most: int = _ALL_BYTES, per_host: int = _HOST_BYTES) -> None:
+        self._most = most
+        self._per_host = per_host
+        self._held: Counter[str] = Counter()
+        self._total = 0
+
+    @contextmanager
+    def room(self, host: str) -> Iterator[Callable[[int], None]]:
+        """Yields a function that counts more bytes of one body, or raises BodiesError."""
+        held = 0
+
+        def take(size: int) -> None:
+            nonlocal held
+            if self._held[host] + size > self._per_host:
+                raise BodiesError(f"of {host}", self._per_host)
+            if self._total + size > self._most:
+                raise BodiesError("of all hosts", self._most)
+            self._held[host] += size
+            self._total += size
+            held += size
+
+        try:
+            yield take
+        finally:
+            self._held[host] -= held
+            self._total -= held
+            if not self._held[host]:
+                del self._held[host]
+
+
 def _bearer(request: Request) -> str:
     """The request's secret; empty if it has none."""
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
@@ -108,16 +147,18 @@ class OpenRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             self.admit(request.app.state.gate, request)
-            try:
-                bounded = await self._bounded(request)
-            except ClientDisconnect:
-                return Response(status_code=HTTPStatus.BAD_REQUEST)  # the client is gone
-            return await handle(bounded)
+            host = "" if request.client is None else request.client.host
+            with request.app.state.bodies.room(host) as take:
+                try:
+                    bounded = await self._bounded(request, take)
+                except ClientDisconnect:
+                    return Response(status_code=HTTPStatus.BAD_REQUEST)  # the client is gone
+                return await handle(bounded)
 
         return guarded
 
-    async def _bounded(self, request: Request) -> Request:
-        """The request with its body read, unless the handler reads the body itself."""
+    async def _bounded(self, request: Request, take: Callable[[int], None]) -> Request:
+        """The request with its body read, unless the handler reads the body itself. take: counts its bytes."""
         if self.body_field is None:
             return request
         if int(request.headers.get("content-length", 0)) > self.body_bytes:
@@ -126,9 +167,10 @@ class OpenRoute(APIRoute):
         try:
             async with asyncio.timeout(_BODY_S):
                 async for piece in request.stream():
-                    body += piece
-                    if len(body) > self.body_bytes:
+                    if len(body) + len(piece) > self.body_bytes:
                         raise BodyTooLargeError(self.body_bytes)
+                    take(len(piece))
+                    body += piece
         except TimeoutError:
             raise BodyTimeoutError(_BODY_S) from None
 

@@ -4,15 +4,23 @@
 Each rank numbers the collectives that it starts on its group, from 1, and keeps for each its text and a digest of all
 collectives up to it. A heartbeat contains the number of the last collective and the answer to the last question:
 digests and texts of a range of collectives. Equal digests at a number mean equal histories up to it. So the controller
-asks all ranks about the greatest number that all have started; if the digests differ, it asks about all numbers since
-the last agreement. Only collectives that all ranks have started are compared, so a late rank is not a mismatch.
+asks all ranks about the greatest number that all have started; if the digests differ, it asks about the numbers since
+the last agreement, and then about the first one at which they differ, for its texts. Only collectives that all ranks
+have started are compared, so a late rank is not a mismatch.
 """
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from inagg_contract.documents import MOST_CALLS
 from inagg_controller.jobs.servers import Summed
+
+# Characters of different texts that are kept of a job.
+_MOST_TEXT = 4096
+_OTHER = "another call, whose text is too long to keep beside the others"
+_FORGOTTEN = "after the first difference, which the ranks have forgotten"
 
 
 class Call(NamedTuple):
@@ -75,50 +83,108 @@ class Mismatch:
 
 
 class Comparison:
-    """Compares the calls of `workers` ranks. question: sent to every rank with its next heartbeat; None: nothing."""
+    """Compares the calls of `workers` ranks. question: sent to every rank with its next heartbeat; None: nothing.
+
+    Of the answers to a question about several numbers it keeps the digests of the first, and where each other differs
+    from that. Of those about one number it keeps digests and texts, of the latter `_MOST_TEXT` characters in all.
+    """
 
     def __init__(self, workers: int) -> None:
         self.question: Question | None = None
         self._workers = workers
         self._agreed = 0
         self._begun: dict[int, int] = {}
-        self._answers: dict[int, Sequence[Call]] = {}
+        self._forget_answers()
 
     def hear(self, rank: int, report: Report) -> Mismatch | None:
         """Process a rank's report; return the mismatch once it is certain. Reports may arrive out of order."""
         self._begun[rank] = max(self._begun.get(rank, 0), report.begun)
-        if self.question is not None and report.question == self.question:
-            if report.calls:
-                self._answers[rank] = report.calls
-            else:  # the rank has forgotten these calls: compare later ones
+        question = self.question
+        if question is not None and report.question == question:
+            if not report.calls:  # the rank has forgotten these calls: compare later ones
                 self._ask(None)
-        if self.question is not None and len(self._answers) == self._workers:
-            if len({calls[-1].digest for calls in self._answers.values()}) == 1:
-                self._agreed = self.question.last
-                self._ask(None)
-            elif self.question.first == self._agreed + 1:
-                return _first_difference(self._answers, self.question.last)
-            else:
-                self._ask(Question(self._agreed + 1, self.question.last))
+            elif rank not in self._answered:
+                if question.first == question.last:
+                    self._note_text(rank, report.calls[-1])
+                else:
+                    self._note_digests(question.last, array("I", [call.digest for call in report.calls]))
+                self._answered.add(rank)
+        if self.question is not None and len(self._answered) == self._workers:
+            found = self._judge_one() if self.question.first == self.question.last else self._judge_several()
+            if found is not None:
+                return found
         if self.question is None and len(self._begun) == self._workers:
             common = min(self._begun.values())
             if common > self._agreed:
                 self._ask(Question(common, common))
         return None
 
+    def close(self) -> None:
+        """Forget everything: the job has ended."""
+        self._begun = {}
+        self._ask(None)
+
     def _ask(self, question: Question | None) -> None:
         self.question = question
-        self._answers = {}
+        self._forget_answers()
 
+    def _forget_answers(self) -> None:
+        self._answered: set[int] = set()
+        self._texts: dict[int, str] = {}  # by rank; equal ones are one object
+        self._distinct: dict[str, str] = {}
+        self._one: set[int] = set()  # digests of the number that was asked for
+        self._first = array("I")  # digests of the first answer, which end with the question's last number
+        self._known_from = 0  # the first number that all answers so far have
+        self._parted: int | None = None  # the first number at which an answer differs from the first
 
-def _first_difference(answers: Mapping[int, Sequence[Call]], last: int) -> Mismatch:
-    """The first call that differs by its text, in answers that end with call `last` and differ in its digest."""
-    remembered = min(len(calls) for calls in answers.values())
-    for back in range(remembered, 0, -1):
-        texts = {rank: calls[-back].text for rank, calls in answers.items()}
-        if len(set(texts.values())) > 1:
-            return Mismatch(last - back + 1, texts)
-    return Mismatch(
-        last - remembered + 1,
-        dict.fromkeys(answers, "after the first difference, which the ranks have forgotten"),
-    )
+    def _note_text(self, rank: int, call: Call) -> None:
+        text = call.text
+        if text not in self._distinct:
+            room = _MOST_TEXT - sum(map(len, self._distinct))
+            text = text if len(text) <= room else _OTHER
+        self._texts[rank] = self._distinct.setdefault(text, text)
+        self._one.add(call.digest)
+
+    def _note_digests(self, last: int, digests: "array[int]") -> None:
+        """Note an answer that ends with number `last`."""
+        if not self._answered:
+            self._first = digests
+        common = min(len(self._first), len(digests))
+        for number, (one, other) in enumerate(
+            zip(self._first[-common:], digests[-common:], strict=True), last - common + 1
+        ):
+            if one != other:
+                self._parted = number if self._parted is None else min(self._parted, number)
+                break
+        self._known_from = max(self._known_from, last - common + 1)
+
+    def _judge_one(self) -> Mismatch | None:
+        """Compare the digests of one number. Different ones after equal histories are a mismatch."""
+        assert self.question is not None
+        number = self.question.last
+        if len(self._one) == 1:
+            self._agreed = number
+            self._ask(None)
+        elif number > self._agreed + 1:
+            self._ask(Question(max(self._agreed + 1, number - MOST_CALLS + 1), number))
+        elif len(self._distinct) > 1:
+            return Mismatch(number, dict(self._texts))
+        else:
+            return self._forgotten(number)
+        return None
+
+    def _judge_several(self) -> Mismatch | None:
+        """Find the first number at which digests differ, and ask for the texts there."""
+        assert self.question is not None
+        if self._parted is None:
+            self._agreed = self.question.last
+            self._ask(None)
+        elif self._parted < self._known_from or self._agreed + 1 < self._parted == self._known_from:
+            return self._forgotten(self._known_from)  # not all ranks know it, or the call before it
+        else:
+            self._agreed = self._parted - 1
+            self._ask(Question(self._parted, self._parted))
+        return None
+
+    def _forgotten(self, number: int) -> Mismatch:
+        return Mismatch(number, dict.fromkeys(range(self._workers), _FORGOTTEN))

@@ -46,10 +46,10 @@ class Limits:
     shared_expiry_us: the age from which any job may take a shared slot. job_members: members that a switch can sum for
     in one job. max_members, max_above: members, and switches and servers above, of all jobs that fit into a switch's
     tables. max_shared_jobs: jobs on shared slots that do. max_slots, max_roots: maximum numbers for a job.
-    max_server_jobs: maximum number of jobs with servers. max_ended: maximum number of ended jobs that are remembered.
-    host_share: the share of a switch's slots and table entries, of a server's memory, and of the jobs with servers,
-    that the jobs of one host may have together. job_share: the share of the free slots that a job gets at most if it
-    asks for many. classes: with quotas for the jobs of each.
+    max_server_jobs, max_server_ranks: maximum numbers of jobs with servers and of their ranks. max_ended,
+    max_ended_ranks: the same of ended jobs that are remembered. host_share: the share of a switch's slots and table
+    entries, of a server's memory, and of these numbers, that the jobs of one host may have together. job_share: the
+    share of the free slots that a job gets at most if it asks for many. classes: with quotas for the jobs of each.
     """
 
     slot_versions: int
@@ -63,7 +63,9 @@ class Limits:
     max_slots: int = 1024
     max_roots: int = MOST_ROOTS
     max_server_jobs: int = 4096
+    max_server_ranks: int = 65536
     max_ended: int = 1000
+    max_ended_ranks: int = 65536
     host_share: float = 0.75
     job_share: float = 0.25
     classes: tuple[JobClass, ...] = ()

@@ -13,7 +13,7 @@ longer serve it; only then may another job have them. The slots' contents then b
 (docs/protocol.md, 5.2 and 7).
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -181,7 +181,7 @@ class JobTable:
         """
         self._check_shape(workers, slots, "shared slots", min(self.limits.max_workers, MOST_RANKS))
         admitting = self._admitting(job_class, "shared", priority)
-        self._check_server_jobs(creator)
+        self._check_server_jobs(creator, workers)
         tree = self._resources.share(self._switches_of(workers, at))
         if colocated:
             share = self._servers.colocated(workers, slots, POWERS_OF_TWO)
@@ -224,7 +224,7 @@ class JobTable:
         """
         self._check_shape(workers, slots, "servers", MOST_RANKS)
         admitting = self._admitting(job_class, "server")
-        self._check_server_jobs(creator)
+        self._check_server_jobs(creator, workers)
         if colocated:
             share = self._servers.colocated(workers, slots)
         else:
@@ -629,16 +629,24 @@ class JobTable:
         known.check(way, priority, len(self._of_class(job_class)))
         return known
 
-    def _check_server_jobs(self, creator: str | None) -> None:
-        most = self.limits.max_server_jobs
-        share = int(self.limits.host_share * most)
+    def _check_server_jobs(self, creator: str | None, workers: int) -> None:
+        """Check that there may be one more job with servers, with so many ranks. Raises UnavailableError."""
         jobs = [job for job in self._holders if job.servers is not None]
-        if len(jobs) >= most:
-            raise UnavailableError(f"there are {most} jobs on servers, the limit; wait until one ends")
-        if creator is not None and sum(job.creator == creator for job in jobs) >= share:
-            raise UnavailableError(
-                f"the host {creator} has {share} jobs on servers, the limit for one host; wait until one ends"
-            )
+        own = [job for job in jobs if job.creator == creator]
+        for what, most, held, held_by_host, more in (
+            ("jobs", self.limits.max_server_jobs, len(jobs), len(own), 1),
+            ("ranks", self.limits.max_server_ranks, _ranks(jobs), _ranks(own), workers),
+        ):
+            share = int(self.limits.host_share * most)
+            if held + more > most:
+                raise UnavailableError(
+                    f"there are {held} {what} on servers, the limit is {most}; wait until a job ends"
+                )
+            if creator is not None and held_by_host + more > share:
+                raise UnavailableError(
+                    f"the host {creator} has {held_by_host} {what} on servers, the limit for one host is {share}; wait "
+                    "until a job ends"
+                )
 
     @staticmethod
     def _check_rank(job: Job, rank: int) -> None:
@@ -739,6 +747,7 @@ class JobTable:
         job.state = state
         job.reason = reason
         job.ended_at = now
+        job.comparison.close()
         self.version += 1
         if job.entries is None:
             self._release(job)
@@ -782,10 +791,24 @@ class JobTable:
             self._groups.give_back(job.group)
 
     def _forget(self, now: float) -> None:
-        over = sorted(_forgettable(self.jobs.values()))
-        surplus = len(over) - self.limits.max_ended
-        for index, (ended_at, number) in enumerate(over):
-            if index < surplus or now - ended_at >= self.policy.keep_s:
+        """Forget ended jobs: after a time, and the oldest of a host and of all that have too many jobs or ranks."""
+        kept: Counter[str | None] = Counter()
+        ranks: Counter[str | None] = Counter()
+        share = self.limits.host_share
+        for ended_at, number in sorted(_forgettable(self.jobs.values()), reverse=True):
+            job = self.jobs[number]
+            kept[job.creator] += 1
+            ranks[job.creator] += job.workers
+            part = 1 if job.creator is None else share
+            if (
+                now - ended_at >= self.policy.keep_s
+                or kept.total() > self.limits.max_ended
+                or ranks.total() > self.limits.max_ended_ranks
+                or kept[job.creator] > part * self.limits.max_ended
+                or ranks[job.creator] > part * self.limits.max_ended_ranks
+            ):
+                kept[job.creator] -= 1
+                ranks[job.creator] -= job.workers
                 del self.jobs[number]
                 self._numbers.give_back(number)
                 self.version += 1
@@ -795,6 +818,10 @@ def _forgettable(jobs: Iterable[Job]) -> Iterable[tuple[float, int]]:
     for job in jobs:
         if job.ended_at is not None and not job.holds_resources:
             yield job.ended_at, job.id
+
+
+def _ranks(jobs: Iterable[Job]) -> int:
+    return sum(job.workers for job in jobs)
 
 
 def _ending(job: Job) -> str:

@@ -250,10 +250,13 @@ class RankHeartbeat:
         return replace(self._journal.report(asked), sums=sums, waited_s=waited_s, chunks=self._chunks())
 
     def _note(self, beat: Heartbeat, asked: tuple[int, int] | None) -> bool:
-        """Keep what an answer says. Returns whether the controller asks for several calls, and not again."""
+        """Keep what an answer says. Returns whether the controller looks for a difference, and does not ask again: it
+        asks for several calls, or for a part of those that it asked for (`asked`)."""
         ask = None if beat.ask is None else (beat.ask.first, beat.ask.last)
         self._asked, self.waits, self.chunks = ask, beat.waits, beat.chunks
-        return ask is not None and ask != asked and ask[0] != ask[1]
+        if ask is None or ask == asked:
+            return False
+        return ask[0] != ask[1] or (asked is not None and asked[0] <= ask[0] and ask[1] <= asked[1])
 
     def _settle(self, judge: Callable[[float], Failure | None]) -> None:
         with self._lock:
@@ -273,8 +276,8 @@ class RankHeartbeat:
 
         switches_down: called if no answer comes.
 
-        If the controller asks for several calls, a second beat answers at once: the ranks disagree, and these calls
-        show where. What the controller asks for next waits for the next beat.
+        If the controller looks for a difference, a second beat answers at once. What the controller asks for next waits
+        for the next beat.
         """
         try:
             for _ in range(2):
