@@ -26,6 +26,7 @@ from pathlib import Path
 
 from p4.config.v1 import p4info_pb2
 
+from inagg_switch.compiler.toolchain import cpp_compiler
 from inagg_switch.errors import ToolchainError
 
 _log = logging.getLogger(__name__)
@@ -184,7 +185,7 @@ def _control_plane() -> Path:
 
 def run_compiler(*arguments: str) -> None:
     """Runs the C++ compiler with the flags of generated code, then `arguments`. Raises ToolchainError."""
-    command = [str(_compiler()), *_FLAGS, *arguments]
+    command = [str(cpp_compiler()), *_FLAGS, *arguments]
     try:
         done = subprocess.run(
             command,
@@ -221,16 +222,8 @@ def _use(folder: Path) -> None:
         shutil.rmtree(unused, ignore_errors=True)
 
 
-def _compiler() -> Path:
-    wanted = os.environ.get("CXX") or "g++"
-    found = shutil.which(wanted)
-    if found is None:
-        raise ToolchainError(f"no C++ compiler: {wanted} is not on PATH (Debian: apt install g++)")
-    return Path(found).resolve()
-
-
 def _compiler_identity() -> str:
-    path = _compiler()
+    path = cpp_compiler()
     status = path.stat()
     return f"{path} {status.st_size} {status.st_mtime_ns}"
 

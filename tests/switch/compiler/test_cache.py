@@ -16,6 +16,7 @@ from inagg_switch.compiler import build, compile_file
 from tests.switch.snippets import v1program
 
 SMALL = v1program("hdr.h.b = hdr.h.a + 1; sm.egress_spec = 2;")
+PREPROCESSES = '#!/bin/sh\n[ "$1" = -E ] && exec g++ "$@"\n'  # the start of a compiler that fails later
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_a_compiler_that_fails_is_reported_as_a_bug_of_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "p.p4").write_text(SMALL)
-    (tmp_path / "broken-g++").write_text("#!/bin/sh\necho 'error: no' >&2\nexit 1\n")
+    (tmp_path / "broken-g++").write_text(f"{PREPROCESSES}echo 'error: no' >&2\nexit 1\n")
     (tmp_path / "broken-g++").chmod(0o755)
     monkeypatch.setenv("CXX", str(tmp_path / "broken-g++"))
     with pytest.raises(ToolchainError, match="bug in inagg_switch"):
@@ -147,7 +148,9 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("private_cache")
 def test_a_full_disk_is_not_reported_as_a_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "p.p4").write_text(SMALL)
-    (tmp_path / "g++").write_text(f"#!/bin/sh\necho 'ld: error: {os.strerror(errno.ENOSPC)}' >&2\nexit 1\n")
+    (tmp_path / "g++").write_text(
+        f"{PREPROCESSES}echo 'ld: error: {os.strerror(errno.ENOSPC)}' >&2\nexit 1\n"
+    )
     (tmp_path / "g++").chmod(0o755)
     monkeypatch.setenv("CXX", str(tmp_path / "g++"))
     with pytest.raises(ToolchainError, match="No space left on device in") as caught:
