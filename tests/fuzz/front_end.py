@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -91,9 +92,18 @@ class Result:
 
 def compile_mutant(name: str, text: str) -> Result:
     """Runs all stages before the C++ compiler."""
+    return _result(lambda: generate(preprocess_text(text, name).text, name))
+
+
+def compile_preprocessed(name: str, text: str) -> Result:
+    """Runs all stages from the lexer to the C++ compiler."""
+    return _result(lambda: generate(text, name))
+
+
+def _result(compile_program: Callable[[], object]) -> Result:
     started = time.monotonic()
     try:
-        generate(preprocess_text(text, name).text, name)
+        compile_program()
     except CompileError as error:
         place = error.position
         if not error.message or place.line < 1 or place.column < 1:

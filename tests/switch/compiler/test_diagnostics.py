@@ -338,8 +338,8 @@ PROGRAMS = {
     "void f(in int §s) { }": "a parameter of type int cannot have a direction",
     "type bit<8> t; enum t §e { a = 1 }": "the values of an enum must be bits, not t",
     "": "the program has no `main` package",
-    "control C(); package V1Switch(C c); control D() { apply { } } V1Switch(D()) §main;":
-        "this package V1Switch is not the one of v1model.p4",
+    "control C(); package §V1Switch(C c); control D() { apply { } } V1Switch(D()) main;":
+        "`V1Switch` is declared in another way than in v1model.p4 of inagg_switch",
     "§x": "expected a declaration, found `x`",
     "struct s { bit<8> a; bit<8> §a; }": "struct s has two fields `a`",
     "parser §P() { state start { transition more; } state more { transition start; } }":

@@ -106,11 +106,10 @@ def _result(
 
 
 def _static_assert(e: syntax.Call) -> None:
-    check = e.bound["check"]
+    check, message, *_ = (*e.bound.values(), None, None)
     if check is None or check.value is None:
         raise CompileError("the condition of static_assert must be known at compile time", e.start)
     if not check.value:
-        message = e.bound.get("message")
         raise CompileError(str(message.value) if message is not None else "static_assert failed", e.start)
     e.value = True
 

@@ -7,6 +7,7 @@ are Cast nodes.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler import types as t
@@ -20,12 +21,16 @@ from inagg_switch.compiler.check.functions import (
     no_type_parameters,
     specialised,
 )
+from inagg_switch.compiler.check.library import Library, add_to, compare
 from inagg_switch.compiler.check.names import declare
 from inagg_switch.compiler.check.parsers import check_parser
 from inagg_switch.compiler.check.statements import check_block, check_statement
 from inagg_switch.compiler.check.tables import check_table
 from inagg_switch.compiler.check.types import declare_members, declare_type
 from inagg_switch.compiler.diagnostics import FollowUpError
+from inagg_switch.compiler.parse.lexer import tokenize
+from inagg_switch.compiler.parse.parser import parse
+from inagg_switch.compiler.parse.preprocess import P4INCLUDE, preprocess
 from inagg_switch.errors import CompileError
 
 
@@ -64,7 +69,26 @@ def _check_program(checker: Checker, program: syntax.Program) -> CheckedProgram:
     main = checker.scope.find("main")
     if not isinstance(main, syntax.Instantiation):
         raise CompileError("the program has no `main` package", program.end)
+    if isinstance(main.type, t.BlockType) and main.type.name == "V1Switch":
+        for declaration in program.declarations:
+            with checker.recovering():
+                compare(_library(), checker, declaration)
+        if checker.found:
+            raise FollowUpError
     return CheckedProgram(program.declarations, checker.errors, checker.structs(), main)
+
+
+@cache
+def _library() -> Library:
+    """The declarations of this package's core.p4 and v1model.p4."""
+    library: Library = {}
+    for version in ("20180101", "20200408"):  # without and with types of indices
+        text = preprocess(P4INCLUDE / "v1model.p4", {"V1MODEL_VERSION": version}).text
+        checker = Checker(Checkers(expression, call, specialised))
+        for declaration in parse(tokenize(text)).declarations:
+            _declaration(checker, declaration)
+            add_to(library, checker, declaration)
+    return library
 
 
 def _declaration(checker: Checker, d: syntax.Declaration) -> None:
@@ -93,12 +117,17 @@ def _declaration(checker: Checker, d: syntax.Declaration) -> None:
 
 def _extern(checker: Checker, d: syntax.ExternDeclaration) -> None:
     declare(checker, d)
-    with checker.type_parameters(d.type_parameters) as variables:
-        checker.variables[id(d)] = list(variables.values())
-        for method in (*d.methods, *d.constructors):
-            with checker.type_parameters(method.type_parameters) as own:
-                checker.variables[id(method)] = list(own.values())
-                check_prototype(checker, method)
+    scope = checker.scope
+    try:
+        with checker.type_parameters(d.type_parameters) as variables:
+            checker.variables[id(d)] = list(variables.values())
+            for method in (*d.methods, *d.constructors):
+                with checker.type_parameters(method.type_parameters) as own:
+                    checker.variables[id(method)] = list(own.values())
+                    check_prototype(checker, method)
+    except CompileError:
+        scope.names[d.name] = t.BROKEN
+        raise
 
 
 def _block_type(checker: Checker, d: syntax.BlockTypeDeclaration) -> None:
