@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 Request: TypeAlias = p4runtime_pb2.SetForwardingPipelineConfigRequest
 
+
 class Pipeline:
     """The running and the saved target of a device. The service's lock guards it, except for prepare()."""
 

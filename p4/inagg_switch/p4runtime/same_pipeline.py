@@ -2,7 +2,7 @@
 """Whether two P4Infos describe the same pipeline, although different compilers have written them."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from google.protobuf.message import Message
 from p4.config.v1 import p4info_pb2
@@ -12,7 +12,13 @@ from inagg_switch.p4runtime.errors import invalid
 # Parts of a P4Info that describe the source and not the pipeline. So may fields that are newer than these messages.
 _DESCRIPTIVE = ("annotations", "annotation_locations", "structured_annotations", "doc")
 # Fields that older releases of p4c do not write. They are compared if both P4Infos have them.
-_NEWER = ("initial_default_action", "has_initial_entries", "index_type_name", "type_name", "platform_properties")
+_NEWER = (
+    "initial_default_action",
+    "has_initial_entries",
+    "index_type_name",
+    "type_name",
+    "platform_properties",
+)
 
 
 def pipeline_of(p4info: p4info_pb2.P4Info) -> dict[int, bytes]:
@@ -85,7 +91,7 @@ def _differences(given: Message, compiled: Message, place: str = "") -> Iterator
             yield f"{place}{name} is {_shown(field, other)}, in the program {_shown(field, mine)}"
 
 
-def _are_messages(value: Any) -> bool:
+def _are_messages(value: Any) -> TypeGuard[Sequence[Message]]:
     """Whether a field's value is a list of messages; one in a P4Info is not empty."""
     return isinstance(value, Sequence) and isinstance(value[0], Message)
 

@@ -194,7 +194,9 @@ def test_no_bytes_of_a_device_config_end_in_another_error(config: bytes) -> None
         source_of(config)
 
 
-@pytest.mark.parametrize("source", [b"", b"\xff\xfe", b"this is not P4", b'{"program": 7}', b"{", b"[" * 9999])
+@pytest.mark.parametrize(
+    "source", [b"", b"\xff\xfe", b"this is not P4", b'{"program": 7}', b"{", b"[" * 9999]
+)
 def test_a_device_config_that_is_not_a_program_is_refused_and_changes_nothing(
     configured: Controller, inagg: Switch, source: bytes
 ) -> None:
@@ -211,7 +213,7 @@ def test_a_long_error_reaches_the_client(configured: Controller, inagg: Switch, 
     request = SetRequest(device_id=1, action=SetRequest.VERIFY)
     request.election_id.low = 1
     request.config.p4info.CopyFrom(inagg.p4info)
-    request.config.p4_device_config = f"typedef bit<8> {100_000 * 'x'};\n\"{100_000 * letter}\"".encode()
+    request.config.p4_device_config = f'typedef bit<8> {100_000 * "x"};\n"{100_000 * letter}"'.encode()
     with pytest.raises(grpc.RpcError) as caught:
         configured.stub.SetForwardingPipelineConfig(request)
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT

@@ -274,7 +274,10 @@ def test_port_0_is_a_port_like_others(
             assert receive(second) == frame(b"one")
             second.send(frame(b"two"))
             assert receive(first) == frame(b"two")
-        wait_until(lambda: {one.id: one.tx_packets >= 1 for one in ports.statistics()} == {0: True, 2: True}, "counts")
+        wait_until(
+            lambda: {one.id: one.tx_packets >= 1 for one in ports.statistics()} == {0: True, 2: True},
+            "counts",
+        )
     finally:
         ports.stop()
 
