@@ -229,7 +229,7 @@ class Switch:
             return
         if info.implementation_id:
             raise EntryError(f"{what}: its actions are in an action profile: give a Member or a Group")
-        action_info = self._action_of(info, action)
+        action_info = self._action_of(info, action, what, elsewhere=pb.ActionRef.DEFAULT_ONLY)
         key = encode_match(info, match)
         data = encode_params(action_info, {} if params is None else params)
         with self.locked() as (api, handle):
@@ -253,14 +253,19 @@ class Switch:
         with refusals(what):
             call(table.preamble.id, key, priority, target.kind, identity)
 
-    def _action_of(self, table: pb.Table, name: str) -> pb.Action:
-        allowed = {ref.id for ref in table.action_refs}
-        return find(
-            (a for a in self.layout.actions if a.preamble.id in allowed),
+    def _action_of(self, table: pb.Table, name: str, what: str, *, elsewhere: int) -> pb.Action:
+        """An action of a table. elsewhere: the scope of actions that cannot be used here."""
+        scopes = {ref.id: ref.scope for ref in table.action_refs}
+        action = find(
+            (a for a in self.layout.actions if a.preamble.id in scopes),
             name,
             "action",
             f"table {table.preamble.name}",
         )
+        if scopes[action.preamble.id] == elsewhere:
+            annotation = "@defaultonly" if elsewhere == pb.ActionRef.DEFAULT_ONLY else "@tableonly"
+            raise EntryError(f"{what}: action {action.preamble.name} is {annotation} there")
+        return action
 
     def delete(self, table: str, match: Mapping[str, MatchValue], priority: int = 0) -> None:
         """Remove an entry. Raises EntryError if it does not exist."""
@@ -288,7 +293,7 @@ class Switch:
             return
         identity, data = 0, b""
         if action is not None:
-            action_info = self._action_of(info, action)
+            action_info = self._action_of(info, action, what, elsewhere=pb.ActionRef.TABLE_ONLY)
             identity, data = (
                 action_info.preamble.id,
                 encode_params(action_info, {} if params is None else params),

@@ -21,7 +21,7 @@ _REASONS = {
     errno.EEXIST: "an equal entry is there",
     errno.ENOSPC: "it is full",
     errno.EINVAL: "the match, priority or parameters do not fit",
-    errno.EPERM: "the program does not allow it",
+    errno.EPERM: "the program declares it const, or the action @defaultonly",
     errno.EBUSY: "it is in use",
     errno.ENOMEM: "out of memory",
 }

@@ -260,6 +260,24 @@ def test_a_refused_change_leaves_everything_as_it_was(program: Switch, what: str
     assert [program.entries(t) for t in tables] + [program.default_entry(t) for t in tables] == before
 
 
+def test_where_an_action_cannot_be_used_is_said() -> None:
+    source = v1program(
+        "t.apply();",
+        locals="action a() {} action b() {}"
+        " table t { key = { meta.x: exact; } actions = { @tableonly a; @defaultonly b; NoAction; }"
+        " default_action = b; }",
+    )
+    with Switch.from_source(preprocess_text(source).text) as sw:
+        with pytest.raises(
+            EntryError, match=r"cannot insert .* in table .*t: action .*b is @defaultonly there"
+        ):
+            sw.insert("t", {"meta.x": 1}, "b")
+        with pytest.raises(EntryError, match=r"default action of table .*t: action .*a is @tableonly there"):
+            sw.set_default("t", "a")
+        sw.insert("t", {"meta.x": 1}, "a")
+        sw.set_default("t", "NoAction")
+
+
 def test_an_entry_may_be_const_among_others_that_are_not() -> None:
     source = v1program(
         "t.apply();",
@@ -267,9 +285,9 @@ def test_an_entry_may_be_const_among_others_that_are_not() -> None:
         " entries = { const priority = 2: 1: NoAction(); priority = 1: 2: NoAction(); } }",
     )
     with Switch.from_source(preprocess_text(source).text) as sw:
-        with pytest.raises(EntryError, match="the program does not allow it"):
+        with pytest.raises(EntryError, match="the program declares it const"):
             sw.delete("t", {"meta.x": 1}, priority=2)
-        with pytest.raises(EntryError, match="the program does not allow it"):
+        with pytest.raises(EntryError, match="the program declares it const"):
             sw.modify("t", {"meta.x": 1}, "NoAction", priority=2)
         sw.delete("t", {"meta.x": 2}, priority=1)
         sw.insert("t", {"meta.x": 3}, "NoAction", priority=1)
