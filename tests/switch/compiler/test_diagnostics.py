@@ -221,7 +221,11 @@ LOCALS = {
     "action a() { } @name(\"a\") action §b() { } table t { actions = { a; b; } }":
         "another action has the name `I.a` already",
     "action a() { } @name(\"a\") action §b(bit<8> x) { } table t { actions = { a; } } "
-    "table u { actions = { b; } }": "another action has the name `I.a` already, with other parameters",
+    "table u { actions = { b; } }": "another action has the name `I.a` already",
+    "action a() { } @name(\"a\") action §b() { } table t { actions = { a; } } table u { actions = { b; } }":
+        "another action has the name `I.a` already",
+    "action a(in bool hit) { } table u { actions = { NoAction; } } table t { actions = { a(§u.apply().hit); } }":
+        "table u can only be applied in a control's apply block",
     "direct_meter<bit<8>>(MeterType.bytes) §m; action a() { m.read(meta.x); } "
     "table t { key = { meta.x: exact; } actions = { a; } }": "I.m is read but belongs to no table",
     "direct_meter<bit<8>>(MeterType.bytes) m; "
@@ -320,6 +324,18 @@ def test_two_instances_cannot_share_an_absolute_name() -> None:
     text = 'control N() { @name(".t") table §t { actions = { NoAction; } } apply { t.apply(); } }'
     program = v1program("one.apply(); other.apply();", top=text, locals="N() one; N() other;")
     check_place(text, program, "another table has the name `t` already")
+
+
+def test_two_actions_that_run_cannot_share_a_name() -> None:
+    program = v1program("a(); b();", locals='action a() { } @name("a") action §b() { }')
+    check_place(
+        'action a() { } @name("a") action §b() { }', program, "another action has the name `I.a` already"
+    )
+
+
+def test_one_action_of_two_tables_is_one_action() -> None:
+    tables = "table t { actions = { a; } } table u { actions = { a; } }"
+    compile_to_cpp(v1program("t.apply(); u.apply(); a();", locals=tables, top="action a() { }"))
 
 
 def test_a_digest_in_the_egress_compiles() -> None:

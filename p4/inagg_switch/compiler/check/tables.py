@@ -90,7 +90,9 @@ def _action_ref(checker: Checker, d: syntax.Table, ref: syntax.ActionRef) -> Non
         raise CompileError(f"table {d.name} lists action `{ref.name}` twice", ref.at)
     ref.declaration = found
     directional = [p for p in found.parameters if p.direction]
+    outside, checker.inside = checker.inside, "action"  # p4c computes the arguments in the action's body
     ref.bound = bind(checker, f"action {ref.name}", directional, ref.arguments, {}, ref.at, of_action=True)
+    checker.inside = outside
 
 
 def _default_action(checker: Checker, d: syntax.Table) -> None:

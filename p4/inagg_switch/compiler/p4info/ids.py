@@ -6,10 +6,9 @@ Jenkins' one-at-a-time hash of the full name (p4c: control-plane/p4RuntimeSymbol
 order; a name whose id is taken gets the next free one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from inagg_switch.compiler import ir, syntax
-from inagg_switch.compiler import types as t
 from inagg_switch.compiler.reach import Reached
 from inagg_switch.errors import CompileError
 
@@ -36,6 +35,7 @@ def assign_ids(program: ir.Program, found: Reached) -> Ids:
     taken: set[int] = set()
     ids: Ids = {}
     symbols = _symbols(program)
+    _check_actions(program, found)
     listed = symbols_listed(program, found)
     for key, declaration in symbols.items():
         fixed = _fixed_id(declaration, key[0])
@@ -99,34 +99,28 @@ def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
             what = kind.replace("_", " ")
             raise CompileError(f"another {what} has the name `{name}` already", declaration.at)
         symbols[kind, name] = declaration
-    _check_actions(program)
     for block in program.blocks:
         for action in block.actions:
             symbols.setdefault(("action", action.full_name), action.declaration)
     return symbols
 
 
-def _check_actions(program: ir.Program) -> None:
-    """Actions of several tables may share a name if they have the same parameters: controllers see one action."""
+def _check_actions(program: ir.Program, found: Reached) -> None:
+    """Raises CompileError if two declarations of actions have one name, in a table or, like p4c, reachable."""
     known: dict[str, syntax.Action] = {}
+    for action in _named_actions(program, found):
+        if known.setdefault(action.full_name, action.declaration) is not action.declaration:
+            raise CompileError(
+                f"another action has the name `{action.full_name}` already", action.declaration.at
+            )
+
+
+def _named_actions(program: ir.Program, found: Reached) -> Iterator[ir.Action]:
     for table in program.objects:
-        if not isinstance(table, ir.Table):
-            continue
-        own = set()
-        for use in table.actions:
-            name, declaration = use.action.full_name, use.action.declaration
-            if name in own:
-                raise CompileError(f"another action has the name `{name}` already", declaration.at)
-            own.add(name)
-            if _shown(known.setdefault(name, declaration)) != _shown(declaration):
-                raise CompileError(
-                    f"another action has the name `{name}` already, with other parameters", declaration.at
-                )
-
-
-def _shown(action: syntax.Action) -> list[tuple[str, t.Type]]:
-    """The parameters that controllers set."""
-    return [(p.shown_name(), p.type) for p in action.parameters if not p.direction]
+        if isinstance(table, ir.Table):
+            yield from (use.action for use in table.actions)
+    for block in program.blocks:
+        yield from (action for action in block.actions if action in found)
 
 
 def _fixed_id(declaration: syntax.Declaration, kind: str) -> int | None:
