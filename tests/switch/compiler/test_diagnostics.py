@@ -226,6 +226,7 @@ LOCALS = {
         "another action has the name `I.a` already",
     "action a(in bool hit) { } table u { actions = { NoAction; } } table t { actions = { a(§u.apply().hit); } }":
         "table u can only be applied in a control's apply block",
+    "const §list<bit<8>> numbers = { 1, 2 };": "list types are not supported",
     "direct_meter<bit<8>>(MeterType.bytes) §m; action a() { m.read(meta.x); } "
     "table t { key = { meta.x: exact; } actions = { a; } }": "I.m is read but belongs to no table",
     "direct_meter<bit<8>>(MeterType.bytes) m; "

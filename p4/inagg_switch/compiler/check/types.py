@@ -80,6 +80,8 @@ def _stack_type(checker: Checker, ref: syntax.StackTypeRef) -> t.Type:
 
 def _named_type(checker: Checker, ref: syntax.NamedTypeRef) -> t.Type:
     found = checker.scope.find(ref.name, absolute=ref.absolute)
+    if found is None and ref.name == "list":
+        raise CompileError("list types are not supported", ref.at)
     if found is None:
         raise CompileError(f"type `{ref.name}` is not declared", ref.at)
     if isinstance(found, t.Type):
