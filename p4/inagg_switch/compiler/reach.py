@@ -4,13 +4,15 @@
 The search takes constants, constructor arguments and `return` into account, but not the values of variables.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from inagg_switch.compiler import fold, ir, primitives
+from inagg_switch.compiler import fold, ir, primitives, syntax
 
+_USES = (primitives.RegisterRead, primitives.RegisterWrite, primitives.Count, primitives.ExecuteMeter)
 _BINARY = frozenset(
     ["==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "&", "|", "^", "<<", ">>", "++", "|+|", "|-|"]
 )
@@ -33,7 +35,8 @@ class Reached:
 def reached(program: ir.Program) -> Reached:
     """Finds what can be reached from the pipeline.
 
-    p4c keeps all objects of a reachable block, used or not, except tables, digests, direct counters and direct meters.
+    p4c keeps all objects of a reachable block, used or not, except tables, digests, direct counters and direct meters,
+    and arrays that are declared through a typedef.
     """
     walk = _Walk(program)
     for block in program.pipeline.values():
@@ -46,7 +49,7 @@ def reached(program: ir.Program) -> Reached:
         if isinstance(made, ir.DirectCounter | ir.DirectMeter):
             kept = made.table is not None and found.shows(made.table)
         else:
-            kept = id(made) not in skipped
+            kept = id(made) not in skipped and (id(made) in walk.used or not _is_array_by_typedef(made))
         if kept:
             found.ids.add(id(made))
     return found
@@ -55,9 +58,11 @@ def reached(program: ir.Program) -> Reached:
 class _Walk:
     def __init__(self, program: ir.Program) -> None:
         self.found = Reached()
+        self.used: set[int] = set()  # registers, counters and meters, by id()
         self._blocks = {block.name: block for block in program.blocks}
         self._actions: dict[str, ir.Action] = {}
         self._inside_action = False
+        self._unread: set[str] = set()  # local variables of the body that occur once
         self._returns = False  # the body has a `return`; in others p4c does not remove the code after `exit`
 
     def block(self, block: ir.Block) -> None:
@@ -73,9 +78,10 @@ class _Walk:
 
     def _body(self, body: ir.Stmt) -> None:
         """Visits the body of a block or an action."""
-        outer, self._returns = self._returns, _has_return(body)
+        outer = self._returns, self._unread
+        self._returns, self._unread = _has_return(body), _unread(body)
         self.statement(body)
-        self._returns = outer
+        self._returns, self._unread = outer
 
     def statements(self, body: Iterable[ir.Stmt]) -> bool:
         """Visits statements until one leaves the body; returns whether one does."""
@@ -99,8 +105,16 @@ class _Walk:
                 return kind == "return" or (kind == "exit" and self._returns)
         if isinstance(s, primitives.Digest):
             self.found.ids.add(id(s.object))
+        if isinstance(s, _USES) and not self._is_dropped(s):
+            self.used.add(id(s.object))
         self._within(s)
         return False
+
+    def _is_dropped(self, s: ir.Stmt) -> bool:
+        """True for a read of a register whose result nothing reads: p4c removes it."""
+        if not isinstance(s, primitives.RegisterRead) or not isinstance(s.result, ir.Var):
+            return False
+        return s.result.name in self._unread
 
     def _within(self, node: ir.Node) -> None:
         for child in ir.children(node):
@@ -147,6 +161,26 @@ class _Walk:
             self._inside_action = True
             self._body(action.body)
             self._inside_action = False
+
+
+def _is_array_by_typedef(made: ir.Object) -> bool:
+    """True for a register, counter or meter whose declaration does not name its extern."""
+    declared = made.declaration
+    if not isinstance(made, ir.Register | ir.Counter | ir.Meter) or not isinstance(
+        declared, syntax.Instantiation
+    ):
+        return False
+    return (
+        isinstance(declared.ref, syntax.NamedTypeRef)
+        and declared.ref.name != str(declared.type).split("<")[0]
+    )
+
+
+def _unread(body: ir.Stmt) -> set[str]:
+    """The local variables that occur once in a body, besides their declaration."""
+    nodes = list(ir.walk(body))
+    times = Counter(node.name for node in nodes if isinstance(node, ir.Var))
+    return {node.name for node in nodes if isinstance(node, ir.Declare) and times[node.name] == 1}
 
 
 def _has_return(s: ir.Stmt) -> bool:

@@ -50,6 +50,21 @@ def p4info_of_text(text: str) -> pb.P4Info:
     return generate(preprocess_text(text).text)[1]
 
 
+TYPEDEFS = """
+    cells_t(4) unused; cells_t(4) unread; cells_t(4) read; cells_t(4) written; counts_t(4, CounterType.bytes) counted;
+    counts_t(4, CounterType.bytes) uncounted; register<bit<8>>(4) direct;
+"""
+
+
+def test_arrays_declared_through_a_typedef_are_listed_if_they_are_used() -> None:
+    # p4c's golden file of issue2735-bmv2.p4 lists no register that only an unused variable reads.
+    code = "bit<8> x; unread.read(x, 0); read.read(meta.x, 0); written.write(0, 1); counted.count(0);"
+    types = "typedef register<bit<8>> cells_t; typedef counter counts_t;"
+    info = p4info_of_text(v1program(code, locals=TYPEDEFS, top=types))
+    assert sorted(r.preamble.name for r in info.registers) == ["I.direct", "I.read", "I.written"]
+    assert [c.preamble.name for c in info.counters] == ["I.counted"]
+
+
 def test_the_checked_in_p4info_of_inagg_is_up_to_date() -> None:
     # test_p4info_is_what_p4c_writes compares with p4c. To update the file, with either compiler:
     # p4c-bm2-ss --p4runtime-files tests/switch/compiler/inagg.p4info.txtpb p4/inagg.p4
