@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from scapy.utils import rdpcap
 
+from inagg_switch.p4runtime.device_config import as_json
 from inagg_switch.program_log import ProgramLog
 from tests import INAGG_P4
 from tests.switch import PROGRAMS
@@ -33,7 +34,7 @@ def assert_user_error(done: subprocess.CompletedProcess[str], *words: str) -> No
         assert word in done.stderr
 
 
-@pytest.mark.parametrize("text", ["veth1", "1@", "@veth1", "x@veth1", "0@veth1", "511@veth1", "-1@veth1"])
+@pytest.mark.parametrize("text", ["veth1", "1@", "@veth1", "x@veth1", "511@veth1", "-1@veth1"])
 def test_a_bad_port_is_explained(switch_command: list[str], text: str) -> None:
     assert_user_error(run(switch_command, "run", f"--port={text}"), f"port {text!r}")
 
@@ -71,12 +72,12 @@ def test_includes_are_found_in_the_folders_of_an_option(
     program.write_text("#include <inner.p4>\n")
     output = ["-o", str(tmp_path / "out")] if command == "compile" else []
     done = run(switch_command, command, str(program), *output)
-    assert done.stderr.startswith(f"{program}:1:1: error: cannot find inner.p4")
+    assert done.stderr.startswith(f"{program}:1:10: error: inner.p4: No such file or directory")
     done = run(switch_command, command, str(program), *output, "-I", str(tmp_path / "there"))
     assert done.stderr.startswith(f"{tmp_path / 'there' / 'inner.p4'}:1:18: error: `b` is not declared")
 
 
-def test_compile_writes_p4info_and_a_device_config_that_compiles_to_the_same_files(
+def test_compile_writes_p4info_and_a_device_config_that_compiles_to_the_same(
     switch_command: list[str], tmp_path: Path
 ) -> None:
     done = run(switch_command, "compile", str(INAGG_P4), "-o", str(tmp_path / "a"), "-D", "WORDS=2")
@@ -84,7 +85,10 @@ def test_compile_writes_p4info_and_a_device_config_that_compiles_to_the_same_fil
     device_config = tmp_path / "a" / "inagg.p4"
     assert run(switch_command, "compile", str(device_config), "-o", str(tmp_path / "b")).returncode == 0
     for name in ("p4info.txtpb", "inagg.p4"):
-        assert (tmp_path / "a" / name).read_text() == (tmp_path / "b" / name).read_text()
+        # cpp may put more blanks around what it has expanded once more.
+        first, second = ((tmp_path / folder / name).read_text().split() for folder in "ab")
+        assert first == second
+    assert as_json((tmp_path / "a" / "inagg.p4").read_text()) == (tmp_path / "a" / "inagg.json").read_text()
     assert '#include "v1model.hpp"' in (tmp_path / "a" / "inagg.cpp").read_text()
 
 
