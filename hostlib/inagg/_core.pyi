@@ -143,11 +143,16 @@ class Staging:
 
     @property
     def exponents(self) -> NDArray[np.uint16]:
-        """[K]: wire codes of this rank's blocks (protocol 3.2), with 0x8000 for a NaN or an infinity."""
+        """[K]: wire codes of this rank's blocks (protocol 3.2), with 0x8000 for elements that travel apart."""
 
     @property
     def agreed(self) -> NDArray[np.uint16]:
-        """[K]: the maximum over the ranks, with 0x8000 if a rank has a NaN or an infinity; for blocks below `known`."""
+        """[K]: the maximum over the ranks, with 0x8000 if some travel apart; for blocks below `known`."""
+
+    @property
+    def limits(self) -> NDArray[np.int32]:
+        """[K]: the bits of the greatest magnitude in each block's lanes, from scanned() on. Elements beyond travel
+        apart, and are zero in the lanes that the device makes."""
 
     @property
     def checksums(self) -> NDArray[np.uint32]:
@@ -214,10 +219,9 @@ class Engine:
         special_elements: NDArray[np.float32],
         *,
         now: float = 0.0,
-    ) -> NDArray[np.int32]:
+    ) -> None:
         """Report that the exponents are written. special_blocks [m]: blocks with 0x8000, ascending; special_elements
-        [m, L]: their floats (a short last block has fewer). Returns their limits [m] (`BlockExponent`): what is beyond
-        travels apart, and is zero in the lanes that the device makes."""
+        [m, L]: their floats (a short last block has fewer). Their `limits` are known then."""
 
     def packed(self, staging: Staging, blocks: int, *, now: float = 0.0) -> None:
         """Report that the lanes and checksums of the first `blocks` blocks are written, for their agreed exponents."""
@@ -424,10 +428,9 @@ class Transport:
 
     def scanned(
         self, staging: Staging, special_blocks: NDArray[np.int64], special_elements: NDArray[np.float32]
-    ) -> NDArray[np.int32]:
+    ) -> None:
         """Report that the exponents are written. special_blocks [m]: blocks with 0x8000, ascending; special_elements
-        [m, L]: their floats (a short last block has fewer). Returns their limits [m] (`BlockExponent`): what is beyond
-        travels apart, and is zero in the lanes that the device makes."""
+        [m, L]: their floats (a short last block has fewer). Their `limits` are known then."""
 
     def packed(self, staging: Staging, blocks: int) -> None:
         """Report that the lanes and checksums of the first `blocks` blocks are written, for their agreed exponents."""
@@ -600,11 +603,13 @@ def add_outliers(
     words: bytes,
     *,
     exponent: int,
+    outlier_words: bytes,
+    outlier_exponent: int,
     lane_bits: LaneBits,
     workers: int,
     average: bool = False,
 ) -> None:
-    """Add the sums of outliers in a result's words to a block of sums."""
+    """Set the elements of a block that are outliers on some rank, from the words of both sums."""
 
 def run_blocks(
     array: NDArray[np.float32],

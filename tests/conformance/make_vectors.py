@@ -81,8 +81,8 @@ def blocks() -> dict[str, Any]:
         results = {}
         for average in (False, True):
             result = reference.dequantise(sums[: len(block)], code, lanes, average)
-            result = reference.apply_classes(result, class_sums, lanes)
-            results[average] = reference.add_outliers(result, outlier_sums, outlier_code, lanes, average)
+            result = reference.add_outliers(result, sums, code, outlier_sums, outlier_code, lanes, average)
+            results[average] = reference.apply_classes(result, class_sums, lanes)
         out.append(
             {
                 "name": name,

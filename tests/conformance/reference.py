@@ -277,19 +277,26 @@ def apply_classes(sums: Sequence[float], class_sums: Sequence[int], lanes: Lanes
 
 
 def add_outliers(
-    sums: Sequence[float], outlier_sums: Sequence[int], code: int, lanes: Lanes, average: bool
+    result: Sequence[float],
+    sums: Sequence[int],
+    code: int,
+    outlier_sums: Sequence[int],
+    outlier_code: int,
+    lanes: Lanes,
+    average: bool,
 ) -> list[float]:
-    """Section 3.3. float() of a Fraction rounds to float64, to nearest."""
-    scale = two_to((code - EXPONENT_BIAS) - lanes.fraction_bits) if code else Fraction(0)
-    divisor = lanes.workers if average else 1
+    """Section 3.3, for a block's result without outliers. float() of a Fraction rounds to float64, to nearest."""
 
-    def element(x: float, lane: int) -> float:
-        total = float((lane - lanes.workers * lanes.bias) * scale / divisor)
-        if total == 0 or not math.isfinite(x):
-            return x
-        return to_float32(Fraction(x + total))
+    def value(lane: int, code: int) -> float:
+        scale = two_to((code - EXPONENT_BIAS) - lanes.fraction_bits) if code else Fraction(0)
+        return float((lane - lanes.workers * lanes.bias) * scale)
 
-    return [element(x, lane) for x, lane in zip(sums, outlier_sums, strict=False)]
+    out = list(result)
+    for i, lane in enumerate(outlier_sums[: len(out)]):
+        if lane != lanes.workers * lanes.bias:
+            total = value(sums[i], code) + value(lane, outlier_code)
+            out[i] = to_float32(Fraction(total / lanes.workers if average else total))
+    return out
 
 
 def all_reduce_block(
@@ -299,14 +306,14 @@ def all_reduce_block(
     code = max(block_exponent(block, lanes) for block in inputs)
     sums = add_lanes(lanes, [quantise(together(block), code, lanes, words) for block in inputs])
     out = dequantise(sums[: len(inputs[0])], code, lanes, average)
+    if any(is_wide(block) for block in inputs):
+        apart = [outliers(block) for block in inputs]
+        apart_code = max(exponent_code(block, lanes) for block in apart)
+        apart_sums = add_lanes(lanes, [quantise(block, apart_code, lanes, words) for block in apart])
+        out = add_outliers(out, sums, code, apart_sums, apart_code, lanes, average)
     if any(is_special(block) for block in inputs):
         classes = [class_lanes(block, lanes, words) for block in inputs]
         out = apply_classes(out, [sum(column) for column in zip(*classes, strict=True)], lanes)
-    if any(is_wide(block) for block in inputs):
-        apart = [outliers(block) for block in inputs]
-        code = max(exponent_code(block, lanes) for block in apart)
-        sums = add_lanes(lanes, [quantise(block, code, lanes, words) for block in apart])
-        out = add_outliers(out, sums, code, lanes, average)
     return out
 
 
@@ -344,11 +351,13 @@ def all_reduce_array(
     padded = padded.reshape(workers, blocks, size)
     apart = are_outliers(padded)
     with np.errstate(over="ignore", under="ignore"):
-        out = sum_array(np.where(apart, 0, padded), lanes).astype(np.float32)
+        together = sum_array(np.where(apart, 0, padded), lanes)
+        outliers = sum_array(np.where(apart, padded, 0), lanes)
+        out = together.astype(np.float32)
         if average:
             out /= np.float32(workers)
-        extra = sum_array(np.where(apart, padded, 0), lanes) / (workers if average else 1)
-        out = np.where(extra == 0, out, (out.astype(np.float64) + extra).astype(np.float32))
+        both = (together + outliers) / (workers if average else 1)
+        out = np.where(outliers == 0, out, both.astype(np.float32))
     out = out.reshape(-1)[:elements]
     plus = (np.isnan(inputs) | np.isposinf(inputs)).any(axis=0)
     minus = (np.isnan(inputs) | np.isneginf(inputs)).any(axis=0)
@@ -389,4 +398,4 @@ def error_bound(exact: Fraction, code: int, lanes: Lanes, outlier_code: int | No
     if outlier_code is None:
         return q + two_to(-24) * (abs(exact) + q) + two_to(-150)
     q += quantisation(outlier_code)
-    return q + two_to(-23) * (abs(exact) + q) + two_to(-149)
+    return q + two_to(-24) * (1 + two_to(-28)) * (abs(exact) + q) + two_to(-150)

@@ -87,15 +87,17 @@ def test_the_core_unpacks_sums(vector: dict[str, Any], result: str) -> None:
         **lanes,
     )
     assert checksum == vector["checksum"] * vector["workers"] % 2**32
-    checksum = _core.apply_classes(block, bytes.fromhex(vector["summed_class_words"]), **lanes)
-    assert checksum == vector["class_checksum"] * vector["workers"]
     _core.add_outliers(
         block,
-        bytes.fromhex(vector["summed_outlier_words"]),
-        exponent=vector["outlier_exponent"],
+        bytes.fromhex(vector["summed_words"]),
+        exponent=vector["exponent"],
+        outlier_words=bytes.fromhex(vector["summed_outlier_words"]),
+        outlier_exponent=vector["outlier_exponent"],
         average=result == "average",
         **lanes,
     )
+    checksum = _core.apply_classes(block, bytes.fromhex(vector["summed_class_words"]), **lanes)
+    assert checksum == vector["class_checksum"] * vector["workers"]
     assert bits(block) == vector[result]
 
 

@@ -80,8 +80,6 @@ class StagedSum:
         )
         self._factors = pinned_empty(3 * self.staging.blocks, torch.float64, flat.device).view(3, -1)
         self.ticket = 0
-        # The bits of the greatest magnitude in each block's lanes; written by the scan.
-        self.limits = np.full(self.staging.blocks, NO_LIMIT, np.int32)
         self._queued = threading.Event()
         self._end: Event | None = None
         self._problem: Exception | None = None
@@ -127,7 +125,7 @@ class StagedSum:
 
     def limit(self, first: int, last: int) -> torch.Tensor | None:
         """The limits of the blocks first to last (exclusive) on the device: [n, 1]; None if all have NO_LIMIT."""
-        limits = self.limits[first:last]
+        limits = self.staging.limits[first:last]
         if (limits == NO_LIMIT).all():  # the usual case
             return None
         return torch.from_numpy(limits).to(self.flat.device).unsqueeze(1)
@@ -251,7 +249,7 @@ class Stages:
         one.place(staging.exponents).copy_(scan.codes(), non_blocking=True)
         stream.record().synchronize()
         numbers = np.flatnonzero(staging.exponents & SPECIAL != 0)
-        one.limits[numbers] = self._transport.scanned(staging, numbers, one.floats(numbers))
+        self._transport.scanned(staging, numbers, one.floats(numbers))
 
     def _pack(self, one: StagedSum, stream: Stream) -> None:
         staging, packed = one.staging, 0

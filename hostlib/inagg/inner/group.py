@@ -352,6 +352,10 @@ class ForwardingGroup(dist.ProcessGroup):
         """Exchange tensors with all ranks; as parts of one tensor where gloo has no exchange of several."""
         if not GLOO_LACKS_ALL_TO_ALL:
             return self.forward("alltoall", outputs, inputs, opts)
+        outputs = list(outputs)  # the caller's list may change before the exchange is done
+        kinds = {tensor.dtype for tensor in (*outputs, *inputs)}
+        if len(kinds) > 1:
+            raise ValueError(f"alltoall: tensors of one type are exchanged, not of {sorted(map(str, kinds))}")
         refuse_shared("alltoall", (outputs, inputs), self.rank())
         received, sent = ([tensor.numel() for tensor in tensors] for tensors in (outputs, inputs))
         given = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])

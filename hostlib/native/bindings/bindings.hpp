@@ -82,7 +82,6 @@ class PyStaging {
 
 // The arguments of scanned() as Staging takes them. Throws std::invalid_argument.
 std::span<const float> as_span(const PyStaging::Rows& special_elements, const PyStaging::Blocks& blocks);
-nanobind::object to_array(const std::vector<std::uint32_t>& limits);
 // (blocks [m], floats [m, L])
 nanobind::object to_arrays(const BlockFloats& floats, std::size_t block_elements);
 

@@ -50,13 +50,12 @@ class PyEngine {
         return ticket;
     }
 
-    nb::object scanned(PyStaging& staging, const PyStaging::Blocks& blocks, const PyStaging::Rows& elements,
-                       double now) {
+    void scanned(PyStaging& staging, const PyStaging::Blocks& blocks, const PyStaging::Rows& elements,
+                 double now) {
         const Ticket ticket = staging->ticket_at(this);
-        const auto limits = staging->scanned({blocks.data(), blocks.size()}, as_span(elements, blocks));
+        staging->scanned({blocks.data(), blocks.size()}, as_span(elements, blocks));
         check_alive();
         engine_.scanned(ticket, now);
-        return to_array(limits);
     }
 
     void packed(PyStaging& staging, std::size_t blocks, double now) {

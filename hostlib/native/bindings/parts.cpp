@@ -246,14 +246,16 @@ void define_numerics(nb::module_& m) {
         "block"_a.noconvert(), "words"_a, nb::kw_only(), "lane_bits"_a, "workers"_a);
     m.def(
         "add_outliers",
-        [](const FloatArray& block, const nb::bytes& words, std::uint16_t exponent, unsigned lane_bits,
+        [](const FloatArray& block, const nb::bytes& words, std::uint16_t exponent,
+           const nb::bytes& outlier_words, std::uint16_t outlier_exponent, unsigned lane_bits,
            unsigned workers, bool average) {
             const LaneFormat format(lane_bits, workers);
-            require_fits(block.size(), words.size() / format.lane_bytes());
-            add_outliers(format, exponent, as_span(words), average, as_span(block));
+            require_fits(block.size(), std::min(words.size(), outlier_words.size()) / format.lane_bytes());
+            add_outliers(format, {exponent, as_span(words)}, {outlier_exponent, as_span(outlier_words)},
+                         average, as_span(block));
         },
-        "block"_a.noconvert(), "words"_a, nb::kw_only(), "exponent"_a, "lane_bits"_a, "workers"_a,
-        "average"_a = false);
+        "block"_a.noconvert(), "words"_a, nb::kw_only(), "exponent"_a, "outlier_words"_a,
+        "outlier_exponent"_a, "lane_bits"_a, "workers"_a, "average"_a = false);
     m.def(
         "run_blocks",
         [](const FloatArray& array, const std::string& step, std::uint16_t exponent, unsigned lane_bits,

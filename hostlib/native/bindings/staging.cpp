@@ -57,12 +57,6 @@ std::span<const float> as_span(const PyStaging::Rows& special_elements, const Py
     return {special_elements.data(), special_elements.size()};
 }
 
-nb::object to_array(const std::vector<std::uint32_t>& limits) {
-    const auto [memory, owner] = make_memory<std::int32_t>(limits.size());
-    std::ranges::copy(limits, memory);
-    return nb::cast(NumpyView<std::int32_t>(memory, {limits.size()}, owner));
-}
-
 nb::object to_arrays(const BlockFloats& floats, std::size_t block_elements) {
     const auto [blocks, blocks_owner] = make_memory<std::int64_t>(floats.size());
     const auto [rows, rows_owner] = make_memory<float>(floats.size() * block_elements);
@@ -110,6 +104,8 @@ void define_staging(nb::module_& m) {
             nb::rv_policy::reference_internal)
         .def_prop_ro(
             "agreed", [](PyStaging& self) { return view(self->agreed()); }, nb::rv_policy::reference_internal)
+        .def_prop_ro(
+            "limits", [](PyStaging& self) { return view(self->limits()); }, nb::rv_policy::reference_internal)
         .def_prop_ro(
             "checksums", [](PyStaging& self) { return view(self->checksums()); },
             nb::rv_policy::reference_internal);

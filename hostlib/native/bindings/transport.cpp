@@ -85,10 +85,9 @@ class PyTransport {
         return ticket;
     }
 
-    nb::object scanned(PyStaging& staging, const PyStaging::Blocks& blocks, const PyStaging::Rows& elements) {
-        return to_array(alive([&] {
-            return transport_.scanned(*staging, {blocks.data(), blocks.size()}, as_span(elements, blocks));
-        }));
+    void scanned(PyStaging& staging, const PyStaging::Blocks& blocks, const PyStaging::Rows& elements) {
+        alive(
+            [&] { transport_.scanned(*staging, {blocks.data(), blocks.size()}, as_span(elements, blocks)); });
     }
 
     void packed(PyStaging& staging, std::size_t blocks) {

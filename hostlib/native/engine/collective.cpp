@@ -193,18 +193,36 @@ std::uint32_t Collective::sum_of(const Assignment& assignment, std::span<const s
     return lane_sum(assignment.role == Role::classes ? format_.class_format() : format_, words);
 }
 
-void Collective::take(const Assignment& assignment, std::span<const std::byte> words) const {
+void Collective::take(const Assignment& assignment, std::span<const std::byte> words) {
     const std::size_t block = assignment.block;
+    const auto apply = [&](const auto& data, std::uint8_t number, std::span<const std::byte> classes) {
+        apply_classes(format_, classes, part(data.floats(block), {Role::classes, number, assignment.block}));
+    };
     const auto take = [&](const auto& data) {
         if (assignment.role == Role::data) {
             data.take(block, exponents_[block], special(block), words);
-        } else if (assignment.role == Role::outliers) {
-            add_outliers(format_, outlier_exponents_.at(block), words, request_.average, data.floats(block));
+        } else if (assignment.role == Role::classes) {
+            apply(data, assignment.part, words);
         } else {
-            apply_classes(format_, words, part(data.floats(block), assignment));
+            // NaNs and infinities stay what they are.
+            const auto& kept = results_[block];
+            add_outliers(format_, {exponents_[block], kept[0]}, {outlier_exponents_.at(block), words},
+                         request_.average, data.floats(block));
+            for (std::size_t i = 1; i < kept.size(); ++i) {
+                if (!kept[i].empty()) {
+                    apply(data, static_cast<std::uint8_t>(i - 1), kept[i]);
+                }
+            }
         }
     };
     std::visit(take, data_);
+    if (assignment.role == Role::outliers) {
+        results_.erase(block);
+    } else if (wide(block) && (assignment.role == Role::data || results_.contains(block))) {
+        auto& kept = results_[block];
+        kept.resize(1 + class_chunks());
+        kept[assignment.role == Role::data ? 0 : 1 + assignment.part].assign(words.begin(), words.end());
+    }
 }
 
 Staging* Collective::staging() const {

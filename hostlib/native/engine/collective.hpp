@@ -141,7 +141,7 @@ class Collective {
     // The sum of the lanes in a result's words.
     std::uint32_t sum_of(const Assignment& assignment, std::span<const std::byte> words) const;
     // Takes a result's words, which sum_of() has shown to be right. Until then the chunk can be filled again.
-    void take(const Assignment& assignment, std::span<const std::byte> words) const;
+    void take(const Assignment& assignment, std::span<const std::byte> words);
 
     // A packet of it has left; one of its chunks has its result.
     void chunk_sent(double now) { first_sent_ = first_sent_.value_or(now); }
@@ -186,6 +186,8 @@ class Collective {
     std::vector<std::size_t> specials_;  // blocks in ascending order, once closed
     std::vector<std::size_t> wides_;     // the same
     std::map<std::size_t, std::uint16_t> outlier_exponents_;
+    // Of each wide block until its outliers are in: the words of its sum, then those of its classes.
+    std::map<std::size_t, std::vector<std::vector<std::byte>>> results_;
     bool scanned_;
     std::size_t packed_;
     std::optional<double> first_sent_;

@@ -98,17 +98,17 @@ void outlier_residual(const LaneFormat& format, std::uint16_t code, std::span<co
     }
 }
 
-void add_outliers(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words,
-                  bool average, std::span<float> block) {
-    const double scale = code == 0 ? 0 : std::ldexp(1.0, (code - EXPONENT_BIAS) - format.fraction_bits());
+void add_outliers(const LaneFormat& format, Sums together, Sums outliers, bool average,
+                  std::span<float> block) {
+    const auto value = [&](const Sums& sums, std::size_t i) {
+        const std::uint32_t lane = load_lane(format, sums.words, i) - format.zero_sum();
+        const int exponent = sums.code == 0 ? 0 : (sums.code - EXPONENT_BIAS) - format.fraction_bits();
+        return std::ldexp(static_cast<double>(static_cast<std::int32_t>(lane)), exponent);
+    };
     for (std::size_t i = 0; i < block.size(); ++i) {
-        const std::uint32_t lane = load_lane(format, words, i);
-        if (lane != format.zero_sum()) {
-            double sum = static_cast<double>(static_cast<std::int32_t>(lane - format.zero_sum())) * scale;
-            if (average) {
-                sum /= format.workers();
-            }
-            block[i] = static_cast<float>(static_cast<double>(block[i]) + sum);
+        if (load_lane(format, outliers.words, i) != format.zero_sum()) {
+            const double sum = value(together, i) + value(outliers, i);
+            block[i] = static_cast<float>(average ? sum / format.workers() : sum);
         }
     }
 }

@@ -48,9 +48,16 @@ void apply_classes(const LaneFormat& format, std::span<const std::byte> words, s
 void outlier_residual(const LaneFormat& format, std::uint16_t code, std::span<const float> apart,
                       std::span<const std::byte> words, std::span<float> out);
 
-// Adds the sums of outliers that `words` hold to a block of sums; with `average` divided by N.
-void add_outliers(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words,
-                  bool average, std::span<float> block);
+// The words of a sum, and their exponent's code.
+struct Sums {
+    std::uint16_t code;
+    std::span<const std::byte> words;
+};
+
+// Sets the elements of a block that are outliers on some rank: the sum of both, with `average` divided by N.
+// It is computed in double and rounded once, so it does not matter how far the two are from one another.
+void add_outliers(const LaneFormat& format, Sums together, Sums outliers, bool average,
+                  std::span<float> block);
 
 }  // namespace inagg
 

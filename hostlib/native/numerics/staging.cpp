@@ -48,6 +48,7 @@ Staging::Staging(std::size_t elements, const LaneFormat& format, std::size_t wor
     checksums_ = cut<std::uint32_t>(memory, blocks);
     exponents_ = cut<std::uint16_t>(memory, blocks);
     agreed_ = cut<std::uint16_t>(memory, blocks);
+    limits_.assign(blocks, NO_LIMIT);
     progress.done = blocks == 0;
 }
 
@@ -66,15 +67,13 @@ Ticket Staging::ticket_at(const void* driver) const {
     return ticket_;
 }
 
-std::vector<std::uint32_t> Staging::scanned(std::span<const std::int64_t> special_blocks,
-                                            std::span<const float> elements) {
+void Staging::scanned(std::span<const std::int64_t> special_blocks, std::span<const float> elements) {
     require(!scanned_, "collective " + std::to_string(ticket_) + " has been scanned before");
     require(elements.size() == special_blocks.size() * block_elements(),
             std::to_string(special_blocks.size()) + " special blocks have " +
                 std::to_string(special_blocks.size() * block_elements()) + " elements, not " +
                 std::to_string(elements.size()));
     check_exponents(special_blocks);
-    std::vector<std::uint32_t> limits;
     for (std::size_t k = 0; k < special_blocks.size(); ++k) {
         const auto block = static_cast<std::size_t>(special_blocks[k]);
         const std::size_t size = std::min(block_elements(), elements_ - block * block_elements());
@@ -82,10 +81,9 @@ std::vector<std::uint32_t> Staging::scanned(std::span<const std::int64_t> specia
         const BlockExponent found = block_exponent(format_, own, rounding_);
         apart_.keep(block, own, found.limit);
         special_exponents_[block] = found;
-        limits.push_back(found.limit);
+        limits_[block] = static_cast<std::int32_t>(found.limit);
     }
     scanned_ = true;
-    return limits;
 }
 
 BlockExponent Staging::exponent(std::size_t block) const {

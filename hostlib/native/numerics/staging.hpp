@@ -58,6 +58,8 @@ class Staging {
     std::span<std::uint32_t> checksums() const { return checksums_; }
     std::span<std::uint16_t> exponents() const { return exponents_; }  // this rank's
     std::span<std::uint16_t> agreed() const { return agreed_; }        // those of the sum
+    // Each block's limit (BlockExponent), for the device to make its lanes.
+    std::span<std::int32_t> limits() { return limits_; }
 
     // The device's side, called by the driver of the engine from one thread at a time. A call that throws
     // std::invalid_argument changes nothing.
@@ -66,10 +68,8 @@ class Staging {
     // Only `driver` may make the calls below.
     void submitted(const void* driver, Ticket ticket);
     Ticket ticket_at(const void* driver) const;
-    // `elements` are those of the special blocks, L of each. Sets their exponents; returns their limits
-    // (BlockExponent).
-    std::vector<std::uint32_t> scanned(std::span<const std::int64_t> special_blocks,
-                                       std::span<const float> elements);
+    // `elements` are those of the special blocks, L of each. Sets their exponents and limits.
+    void scanned(std::span<const std::int64_t> special_blocks, std::span<const float> elements);
     void packed(std::size_t blocks);
     // Once done: the sums of the blocks that are special on any rank, and the residuals of the outliers in
     // blocks that have some on this rank (zero for other elements).
@@ -106,6 +106,7 @@ class Staging {
     std::size_t packed_ = 0;
     ElementsApart apart_;
     std::map<std::size_t, BlockExponent> special_exponents_;  // this rank's
+    std::vector<std::int32_t> limits_;
     BlockFloats special_sums_;
     BlockFloats outlier_residuals_;
 };

@@ -130,14 +130,13 @@ Ticket Transport::submit(const Request& request) {
     return ticket;
 }
 
-std::vector<std::uint32_t> Transport::scanned(Staging& staging, std::span<const std::int64_t> special_blocks,
-                                              std::span<const float> elements) {
+void Transport::scanned(Staging& staging, std::span<const std::int64_t> special_blocks,
+                        std::span<const float> elements) {
     const Ticket ticket = staging.ticket_at(this);
-    std::vector<std::uint32_t> limits = staging.scanned(special_blocks, elements);
+    staging.scanned(special_blocks, elements);
     const std::lock_guard lock(mutex_);
     check_alive();
     post([ticket](Engine& engine, double now) { engine.scanned(ticket, now); });
-    return limits;
 }
 
 void Transport::packed(Staging& staging, std::size_t blocks) {

@@ -93,8 +93,8 @@ class Transport {
 
     // Call Staging's methods of the same names, and tell the engine. Throw std::invalid_argument,
     // GroupFailed.
-    std::vector<std::uint32_t> scanned(Staging& staging, std::span<const std::int64_t> special_blocks,
-                                       std::span<const float> elements);
+    void scanned(Staging& staging, std::span<const std::int64_t> special_blocks,
+                 std::span<const float> elements);
     void packed(Staging& staging, std::size_t blocks);
     // Waits until more than `known` or `summed` blocks are, or the collective is done. Nothing after the
     // timeout (seconds; none: no limit). Throws std::invalid_argument, GroupFailed.

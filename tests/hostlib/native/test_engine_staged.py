@@ -348,3 +348,15 @@ def test_staging_of_another_job_is_refused(workers: int, words: int) -> None:
     staging = Staging(BLOCK, lane_bits=32, workers=workers, words=words)
     with pytest.raises(ValueError, match="the job has 1 workers and 1 words"):
         worker.engine.submit_staged(staging)
+
+
+def test_the_limits_of_special_blocks_are_there_before_anything_can_be_packed() -> None:
+    worker = Worker(slots=4)
+    array = ones(3)
+    array[5], array[2 * BLOCK] = 1e30, np.nan
+    device = make_device(array)
+    device.submit(worker.engine)
+    assert device.staging.limits.tolist() == [0x7FFFFFFF] * 3
+    worker.engine.scanned(device.staging, *device.scan())
+    # An outlier of the block is more than 16 binades above 1, the smallest; 127 is the field of 1.
+    assert device.staging.limits.tolist() == [((127 + 17) << 23) - 1, 0x7FFFFFFF, 0x7F7FFFFF]

@@ -127,6 +127,21 @@ def test_outliers_that_cancel_leave_what_is_small() -> None:
     assert np.array_equal(np.delete(output, [7, 8]), np.full(62, np.float32(2e-3)))
 
 
+def test_outliers_that_cancel_the_others_are_added_before_anything_is_rounded() -> None:
+    inputs = np.full((4, 256), 1e-3, np.float32)
+    inputs[1:] = [[2**20 + 0.5], [2**20 + 0.625], [2**20 + 0.75]]
+    inputs[:, 5] = [-3 * 2.0**20, *[2**20 + 0.125] * 3]
+    check(make_network(4, slots=4, words=4), inputs, lane_bits=32, words=4)
+    (output, *_) = all_reduce(make_network(4, slots=4, words=4), inputs)
+    assert abs(output[5] - 0.375) < 0.02
+    inputs = np.full((3, 64), 3e38, np.float32)
+    inputs[0] = 1e-3
+    inputs[0, 5] = -3e38
+    (output, *_) = all_reduce(make_network(3, slots=4, words=1), inputs)
+    assert output[5] == np.float32(3e38)
+    assert np.isposinf(output[4])
+
+
 @pytest.mark.parametrize("workers", [3, 9])
 def test_wide_blocks_everywhere_with_loss(workers: int) -> None:
     inputs = gradients(workers, 64 * 40)

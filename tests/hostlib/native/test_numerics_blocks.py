@@ -355,13 +355,21 @@ def check_error(inputs: Sequence[Sequence[float]], lanes: reference.Lanes) -> No
     how: dict[str, Any] = {"lane_bits": lanes.bits, "workers": lanes.workers}
     code = max(reference.block_exponent(block, lanes) for block in inputs)
     packed = [_core.quantise(f32(block), exponent=code, words=1, **how)[0] for block in inputs]
-    result, _ = _core.dequantise(added(packed, lanes), elements=len(inputs[0]), exponent=code, **how)
+    sums = added(packed, lanes)
+    result, _ = _core.dequantise(sums, elements=len(inputs[0]), exponent=code, **how)
     apart = [reference.outliers(block) for block in inputs]
     apart_code = max(reference.exponent_code(block, lanes) for block in apart)
     packed = [
         _core.quantise(f32(block), limit=FINITE, exponent=apart_code, words=1, **how)[0] for block in apart
     ]
-    _core.add_outliers(result, added(packed, lanes), exponent=apart_code, **how)
+    _core.add_outliers(
+        result,
+        sums,
+        exponent=code,
+        outlier_words=added(packed, lanes),
+        outlier_exponent=apart_code,
+        **how,
+    )
     for got, column, far in zip(
         result.tolist(), zip(*inputs, strict=True), zip(*apart, strict=True), strict=True
     ):
