@@ -8,7 +8,8 @@
 
 import json
 
-from inagg_switch.p4runtime.errors import invalid
+from inagg_switch.p4runtime.errors import RequestError, invalid
+from inagg_switch.p4runtime.requests import varint
 
 SOURCE = "p4_source"
 _EXPECTED = "expected preprocessed P4 source"
@@ -52,33 +53,20 @@ def _source_in_json(text: str) -> str:
 
 def _device_data(config: bytes) -> bytes | None:
     """The device_data of a p4.tmp.P4DeviceConfig; None if the bytes are none, as P4 source never is."""
-    data = None
-    try:
-        place = 0
-        while place < len(config):
-            tag, place = _varint(config, place)
-            number, wire_type = tag >> 3, tag & 7
-            if _WIRE_TYPES.get(number) != wire_type:
+    data, place = None, 0
+    while place < len(config):
+        try:
+            tag, place = varint(config, place)
+            value, place = varint(config, place)
+        except RequestError:
+            return None
+        number, wire_type = tag >> 3, tag & 7
+        if _WIRE_TYPES.get(number) != wire_type:
+            return None
+        if wire_type == _BYTES:
+            if place + value > len(config):
                 return None
-            value, place = _varint(config, place)
-            if wire_type == _BYTES:
-                if place + value > len(config):
-                    return None
-                if number == _DEVICE_DATA:
-                    data = config[place : place + value]
-                place += value
-    except IndexError:
-        return None
+            if number == _DEVICE_DATA:
+                data = config[place : place + value]
+            place += value
     return data
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A number, and the place behind it. Raises IndexError."""
-    value = shift = 0
-    while True:
-        byte = data[place]
-        place += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, place
-        shift += 7

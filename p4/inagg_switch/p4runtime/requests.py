@@ -47,7 +47,7 @@ def malformed() -> RequestError:
     return invalid("the message is not what protobuf expects here: it is damaged, or of another service")
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
+def varint(message: bytes, at: int) -> tuple[int, int]:
     """The number at a place, and the place after it."""
     number = shift = 0
     while at < len(message) and shift < 70:
@@ -67,12 +67,12 @@ def split(message: bytes, number: int) -> tuple[bytes, list[bytes]]:
     while at < len(message):
         fields += 1
         start = at
-        tag, at = _varint(message, at)
+        tag, at = varint(message, at)
         kind, size = tag & 7, 0
         if kind == _VARINT:
-            _, at = _varint(message, at)
+            _, at = varint(message, at)
         elif kind == _BYTES:
-            size, at = _varint(message, at)
+            size, at = varint(message, at)
         elif kind in (_FIXED64, _FIXED32):
             size = 8 if kind == _FIXED64 else 4
         else:
