@@ -363,9 +363,8 @@ class ForwardingGroup(dist.ProcessGroup):
 
         def deliver() -> None:
             for output, part in zip(outputs, torch.split(joined, received), strict=True):
-                output.data.copy_(
-                    part.view(output.shape)
-                )  # autograd does not see `data` written, as in torch's groups
+                # Autograd does not see `data` written, as in torch's groups.
+                output.data.copy_(part.view(output.shape))
 
         return self.forward("alltoall_base", joined, given, received, sent, opts, deliver=deliver)
 
