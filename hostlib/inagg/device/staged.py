@@ -151,11 +151,13 @@ class StagedSum:
         if len(index) < len(numbers):
             short.copy_(given[-1, : len(short)])
 
-    def set_outlier_residuals(self, numbers: NDArray[np.int64], floats: NDArray[np.float32]) -> None:
+    def set_outlier_residuals(
+        self, residual: torch.Tensor, numbers: NDArray[np.int64], floats: NDArray[np.float32]
+    ) -> None:
         """Write the residuals of outliers, laid out as `floats` returns elements, 0 for others, to their places."""
-        if self.residual is None or len(numbers) == 0:  # the usual case
+        if len(numbers) == 0:  # the usual case
             return
-        index, full, short = self._full_and_short(self.residual, numbers)
+        index, full, short = self._full_and_short(residual, numbers)
         given = torch.from_numpy(floats).to(self.flat.device)
         full[index] = torch.where(given[: len(index)] != 0, given[: len(index)], full[index])
         if len(index) < len(numbers):
@@ -304,7 +306,8 @@ class Stages:
             summed = ready
         self._transport.wait(one.ticket)
         one.set_floats(*self._transport.special_sums(staging))
-        one.set_outlier_residuals(*self._transport.outlier_residuals(staging))
+        if one.residual is not None:
+            one.set_outlier_residuals(one.residual, *self._transport.outlier_residuals(staging))
         if one.deliver is not None:
             one.deliver()
         end = stream.record()

@@ -102,7 +102,10 @@ BlockExponent Collective::announce(std::size_t block) {
 }
 
 std::uint16_t Collective::announce_outliers(std::size_t block) const {
-    return std::visit([=](const auto& data) { return data.outlier_exponent(block); }, data_);
+    const auto exponent = [&](const auto& data) {
+        return exponent_within(format_, data.apart(block), GREATEST_FINITE, data.rounding());
+    };
+    return std::visit(exponent, data_);
 }
 
 void Collective::learn_exponent(std::size_t block, const Announcement& announced) {
@@ -184,9 +187,22 @@ std::uint32_t Collective::fill(const Assignment& assignment, std::span<std::byte
         }
         return assignment.role == Role::classes
                    ? pack_classes(format_, part(data.apart(block), assignment), words)
-                   : data.fill_outliers(block, outlier_exponents_.at(block), words);
+                   : fill_outliers(data, block, words);
     };
     return std::visit(fill, data_);
+}
+
+template <typename Data>
+std::uint32_t Collective::fill_outliers(const Data& data, std::size_t block,
+                                        std::span<std::byte> words) const {
+    const std::span<const float> outliers = data.apart(block);
+    const std::uint16_t code = outlier_exponents_.at(block);
+    const std::uint32_t sum =
+        quantise(format_, code, outliers, GREATEST_FINITE, words, data.rounding(), block * block_elements_);
+    if (!outliers.empty()) {
+        outlier_residual(format_, code, outliers, words, data.outlier_residual(block));
+    }
+    return sum;
 }
 
 std::uint32_t Collective::sum_of(const Assignment& assignment, std::span<const std::byte> words) const {

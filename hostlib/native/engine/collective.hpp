@@ -166,6 +166,8 @@ class Collective {
     void know_exponent(std::size_t block);
     void learn_heard(std::size_t announced);
     void count_chunks();
+    template <typename Data>
+    std::uint32_t fill_outliers(const Data& data, std::size_t block, std::span<std::byte> words) const;
     template <typename T>
     std::span<T> part(std::span<T> block, const Assignment& assignment) const;
 

@@ -89,6 +89,9 @@ void apply_classes(const LaneFormat& format, std::span<const std::byte> words, s
 
 void outlier_residual(const LaneFormat& format, std::uint16_t code, std::span<const float> apart,
                       std::span<const std::byte> words, std::span<float> out) {
+    if (out.empty()) {
+        return;
+    }
     std::vector<float> found(apart.size());
     residual(format, code, apart, GREATEST_FINITE, words, found);
     for (std::size_t i = 0; i < apart.size(); ++i) {

@@ -45,6 +45,7 @@ std::uint32_t pack_classes(const LaneFormat& format, std::span<const float> elem
 void apply_classes(const LaneFormat& format, std::span<const std::byte> words, std::span<float> block);
 
 // Sets the residual (numerics.hpp) of the outliers among `apart`, whose lanes `words` hold; no other changes.
+// `out` may be empty: nothing is set then.
 void outlier_residual(const LaneFormat& format, std::uint16_t code, std::span<const float> apart,
                       std::span<const std::byte> words, std::span<float> out);
 

@@ -63,21 +63,6 @@ std::uint32_t HostBlocks::fill(std::size_t block, std::uint16_t code, std::span<
     return sum;
 }
 
-std::uint16_t HostBlocks::outlier_exponent(std::size_t block) const {
-    return exponent_within(format_, apart(block), GREATEST_FINITE, floats_.rounding);
-}
-
-std::uint32_t HostBlocks::fill_outliers(std::size_t block, std::uint16_t code,
-                                        std::span<std::byte> words) const {
-    const std::span<const float> outliers = apart(block);
-    const std::uint32_t sum =
-        quantise(format_, code, outliers, GREATEST_FINITE, words, floats_.rounding, block * block_elements_);
-    if (!floats_.residual.empty()) {
-        outlier_residual(format_, code, outliers, words, part_of(floats_.residual, block));
-    }
-    return sum;
-}
-
 void HostBlocks::take(std::size_t block, std::uint16_t code, bool /*special*/,
                       std::span<const std::byte> words) const {
     std::span<float> sums = floats(block);
@@ -97,21 +82,6 @@ void HostBlocks::take(std::size_t block, std::uint16_t code, bool /*special*/,
 }
 
 BlockExponent StagedBlocks::announce(std::size_t block) const { return staging_->exponent(block); }
-
-std::uint16_t StagedBlocks::outlier_exponent(std::size_t block) const {
-    return exponent_within(staging_->format(), apart(block), GREATEST_FINITE, staging_->rounding());
-}
-
-std::uint32_t StagedBlocks::fill_outliers(std::size_t block, std::uint16_t code,
-                                          std::span<std::byte> words) const {
-    const std::span<const float> outliers = apart(block);
-    const std::uint32_t sum = quantise(staging_->format(), code, outliers, GREATEST_FINITE, words,
-                                       staging_->rounding(), block * staging_->block_elements());
-    if (!outliers.empty()) {
-        outlier_residual(staging_->format(), code, outliers, words, staging_->outlier_residual(block));
-    }
-    return sum;
-}
 
 // The sum replaces the lanes: a block whose result is in is never sent again.
 void StagedBlocks::take(std::size_t block, std::uint16_t code, bool special,

@@ -6,8 +6,8 @@
 //   apart(block)                 its elements that do not travel in its lanes, in place; empty if all do
 //   datagram(block)              where the packet with its lanes has to be; empty: anywhere
 //   fill(block, code, words)     makes the words of its lanes; returns the sum of the lanes
-//   outlier_exponent(block)      the code of its outliers
-//   fill_outliers(block, code, words)    makes the words of their lanes; returns the sum of the lanes
+//   rounding()                   how its elements are rounded
+//   outlier_residual(block)      where the residuals of its outliers go; empty: nobody wants them
 //   take(block, code, special, words)    takes the words of its sum, which have been checked
 //   floats(block)                the sums of a special block, to put classes and outliers into
 #ifndef INAGG_BLOCKS_HPP
@@ -46,8 +46,10 @@ class HostBlocks {
     std::span<const float> apart(std::size_t block) const { return apart_.of(block); }
     static std::span<std::byte> datagram(std::size_t /*block*/) { return {}; }
     std::uint32_t fill(std::size_t block, std::uint16_t code, std::span<std::byte> words) const;
-    std::uint16_t outlier_exponent(std::size_t block) const;
-    std::uint32_t fill_outliers(std::size_t block, std::uint16_t code, std::span<std::byte> words) const;
+    const Rounding& rounding() const { return floats_.rounding; }
+    std::span<float> outlier_residual(std::size_t block) const {
+        return floats_.residual.empty() ? std::span<float>{} : part_of(floats_.residual, block);
+    }
     void take(std::size_t block, std::uint16_t code, bool special, std::span<const std::byte> words) const;
     std::span<float> floats(std::size_t block) const { return part_of(floats_.data, block); }
 
@@ -77,8 +79,8 @@ class StagedBlocks {
     std::uint32_t fill(std::size_t block, std::uint16_t /*code*/, std::span<std::byte> /*words*/) const {
         return staging_->checksums()[block];
     }
-    std::uint16_t outlier_exponent(std::size_t block) const;
-    std::uint32_t fill_outliers(std::size_t block, std::uint16_t code, std::span<std::byte> words) const;
+    const Rounding& rounding() const { return staging_->rounding(); }
+    std::span<float> outlier_residual(std::size_t block) const { return staging_->outlier_residual(block); }
     void take(std::size_t block, std::uint16_t code, bool special, std::span<const std::byte> words) const;
     std::span<float> floats(std::size_t block) const { return staging_->special_sum(block); }
 
