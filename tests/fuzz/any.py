@@ -23,7 +23,7 @@ from inagg_switch import Switch, SwitchError
 from inagg_switch.vectors.format import Cell, Packet, Vectors
 from inagg_switch.vectors.run import lines_of, set_up
 from tests.fuzz.any_vectors import VectorGenerator
-from tests.fuzz.run import seeds_of
+from tests.fuzz.seeds import seeds_of
 from tests.switch import bmv2
 from tests.switch.bmv2_vectors import StateError, run_config
 

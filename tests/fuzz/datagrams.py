@@ -36,6 +36,7 @@ from tests.conformance.p4_switch import (
 )
 from tests.conformance.scapy_layer import PORT
 from tests.conformance.virtual_network import Impairment, Network, make_workers
+from tests.fuzz.seeds import seeds_of
 
 WORDS = 1
 FLOOD_GROUP = 1
@@ -324,13 +325,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", help="N or FIRST..LAST")
+    parser.add_argument("--seeds", type=seeds_of, default=range(1, 1001), help="N or FIRST..LAST")
     parser.add_argument("--count", type=int, help="mutated datagrams, from seed 1 on")
     arguments = parser.parse_args()
-    first, _, last = (arguments.seeds or "1..1000").partition("..")
-    seeds: Iterable[int] = range(int(first), int(last or first) + 1)
+    seeds: Iterable[int] = arguments.seeds
     if arguments.count is not None:
-        seeds = itertools.count(int(first))
+        seeds = itertools.count(arguments.seeds.start)
     fuzzer = Fuzzer()
     report = fuzzer.report
     for seed in seeds:

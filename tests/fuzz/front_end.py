@@ -21,6 +21,7 @@ from pathlib import Path
 from inagg_switch import CompileError
 from inagg_switch.compiler import generate
 from inagg_switch.compiler.parse.preprocess import preprocess_text
+from tests.fuzz.seeds import seeds_of
 from tests.switch import PROGRAMS
 
 SOON_S = 20.0  # a compilation that takes longer is a fault
@@ -134,13 +135,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", default="1..1000", help="N or FIRST..LAST")
+    parser.add_argument("--seeds", type=seeds_of, default=range(1, 1001), help="N or FIRST..LAST")
     parser.add_argument("--show", action="store_true", help="print the programs")
     parser.add_argument("--p4c", action="store_true", help="ask p4c about what is accepted")
     arguments = parser.parse_args()
-    first, _, last = arguments.seeds.partition("..")
     wrong = accepted = 0
-    for seed in range(int(first), int(last or first) + 1):
+    for seed in arguments.seeds:
         name, text = mutant(seed)
         if arguments.show:
             print(text)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from inagg_switch.compiler.parse.preprocess import preprocess
 from tests.fuzz.front_end import compile_preprocessed
+from tests.fuzz.seeds import seeds_of
 
 PROGRAM = Path(__file__).with_name("library.p4")
 _MARKER = re.compile(r'^# \d+ "(.*)"$', re.MULTILINE)
@@ -132,12 +133,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", default="1..1000", help="N or FIRST..LAST")
+    parser.add_argument("--seeds", type=seeds_of, default=range(1, 1001), help="N or FIRST..LAST")
     parser.add_argument("--show", action="store_true", help="print the programs")
     arguments = parser.parse_args()
-    first, _, last = arguments.seeds.partition("..")
     wrong = accepted = 0
-    for seed in range(int(first), int(last or first) + 1):
+    for seed in arguments.seeds:
         text = mutant(seed)
         if arguments.show:
             print(text)

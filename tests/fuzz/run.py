@@ -27,6 +27,7 @@ from tests.fuzz.programs.evaluate import expected
 from tests.fuzz.programs.expressions import Const, Expression, Type
 from tests.fuzz.programs.program import GeneratedProgram
 from tests.fuzz.programs.statements import Block
+from tests.fuzz.seeds import seeds_of
 from tests.switch import bmv2
 from tests.switch.bmv2_vectors import StateError, run_config
 
@@ -217,11 +218,6 @@ def check_seed(
     program = generator.program()
     frames = generator.packets(program, packets)
     return program, frames, compare(program, frames, on_bmv2)
-
-
-def seeds_of(text: str) -> range:
-    first, _, last = text.partition("..")
-    return range(int(first), int(last or first) + 1)
 
 
 def main() -> int:
