@@ -184,8 +184,8 @@ def is_outlier(block: Sequence[float]) -> list[bool]:
     binades = sorted(binade(x) for x in finite(block) if abs(x) >= 2.0**-126)
     if not binades:
         return [False] * len(block)
-    usual = binades[-(-len(binades) // 4) - 1]
-    return [math.isfinite(x) and x != 0 and binade(x) > usual + 16 for x in block]
+    usual = binades[-(-len(binades) // 2) - 1]
+    return [math.isfinite(x) and x != 0 and binade(x) > usual + 20 for x in block]
 
 
 def is_wide(block: Sequence[float]) -> bool:
@@ -382,9 +382,9 @@ def are_outliers(padded: NDArray[np.float64]) -> NDArray[np.bool_]:
     normal = np.abs(padded) >= 2.0**-126
     binades = np.frexp(padded)[1] - 1
     in_order = np.sort(np.where(normal, binades, 1000), axis=2)
-    place = np.maximum(-(-normal.sum(axis=2) // 4) - 1, 0)
+    place = np.maximum(-(-normal.sum(axis=2) // 2) - 1, 0)
     usual = np.take_along_axis(in_order, place[:, :, None], axis=2)
-    return normal & (binades > usual + 16)
+    return normal & (binades > usual + 20)
 
 
 def error_bound(exact: Fraction, code: int, lanes: Lanes, outlier_code: int | None = None) -> Fraction:

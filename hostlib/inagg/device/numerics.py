@@ -39,7 +39,7 @@ NO_LIMIT = _MAGNITUDE  # no magnitude has larger bits
 _INFINITE = 0x7F800000  # magnitudes from here on are infinities and NaNs
 _ABOVE_FINITE = (1 << 31) - _INFINITE
 _LEAST_NORMAL = 1 << 23
-_OUTLIER_SHARE, _OUTLIER_BINADES = 4, 16  # as in the core
+_OUTLIER_SHARE, _OUTLIER_BINADES = 2, 20  # as in the core
 _SIGNED = {8: torch.int8, 16: torch.int16, 32: torch.int32}
 
 

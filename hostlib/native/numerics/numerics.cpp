@@ -47,10 +47,9 @@ constexpr int LEAST_FRACTION_BITS = 4;  // of lanes of 16 bits
 constexpr int LEAST_NORMAL = -126;      // the exponent of the least normal float
 constexpr int GREATEST_NORMAL = 127;
 
-// Outliers (3.3) are more than so many binades above those that a quarter of the normal elements do not
-// exceed.
-constexpr std::uint32_t OUTLIER_SHARE = 4;
-constexpr std::uint32_t OUTLIER_BINADES = 16;
+// Outliers (3.3) are more than so many binades above the one that half of the normal elements do not exceed.
+constexpr std::uint32_t OUTLIER_SHARE = 2;
+constexpr std::uint32_t OUTLIER_BINADES = 20;
 constexpr std::uint32_t LEAST_NORMAL_BITS = 1U << FLOAT_FRACTION_BITS;
 
 // 2^exponent, for the exponent of a normal float.
