@@ -356,21 +356,3 @@ def test_a_program_with_an_entry_that_the_table_refuses_does_not_start(
     monkeypatch.setattr(_lower_tables, "_refuse_doubles", lambda *_: None)
     with pytest.raises(SwitchError, match="cannot start: an entry of table"):
         with_entries("1: NoAction(); 1: NoAction();")
-
-
-def test_controllers_see_one_action_where_two_tables_have_actions_of_one_name() -> None:
-    source = v1program(
-        locals="""
-    @name("twin") action add(bit<8> by) { hdr.h.b = hdr.h.b + by; }
-    @name("twin") action take(bit<8> by) { hdr.h.b = hdr.h.b - by; }
-    table adds { key = { hdr.h.a : exact; } actions = { add; } }
-    table takes { key = { hdr.h.a : exact; } actions = { NoAction; take; } }""",
-        apply="sm.egress_spec = 1; adds.apply(); takes.apply();",
-    )
-    with Switch.from_source(preprocess_text(source, "test.p4").text) as program:
-        program.insert("adds", {"hdr.h.a": 1}, "twin", {"by": 3})
-        program.insert("takes", {"hdr.h.a": 2}, "twin", {"by": 3})
-        assert [a.preamble.name for a in program.p4info.actions].count("I.twin") == 1
-        for key, expected in ((1, 35), (2, 29)):
-            frame = bytes([key, 32, *range(6)])
-            assert program.process(1, frame) == [(1, bytes([key, expected, *range(6)]))]
