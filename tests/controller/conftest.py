@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures: a program's files, switches in memory, the service with virtual time, and controllers as processes."""
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tests.controller.launching import CommandLine, Launcher
 from tests.controller.memory_switch import MemorySwitch
 from tests.controller.p4info import build_p4info
 from tests.controller.serving import OPERATORS_TOKEN, Serving
+from tests.free_ports import free_port
 
 
 @pytest.fixture
@@ -59,11 +59,9 @@ def fake_server(tmp_path: Path) -> Iterator[FakeServer]:
         yield server
 
 
-@pytest.fixture
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+@pytest.fixture(name="free_port")
+def _free_port() -> int:
+    return free_port()
 
 
 @pytest.fixture

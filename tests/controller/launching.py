@@ -49,6 +49,13 @@ class Launcher:
 
 
 def read_line(process: subprocess.Popen[str]) -> str:
-    """The next line that the process prints, without its end; waits for it."""
+    """The next line that the process prints, without its end; waits for it.
+
+    Raises RuntimeError with what the process has written to stderr if it ends instead.
+    """
     assert process.stdout is not None
-    return process.stdout.readline().rstrip("\n")
+    line = process.stdout.readline()
+    if not line:
+        _, errors = process.communicate()
+        raise RuntimeError(f"the process ended with {process.returncode}: {errors}")
+    return line.rstrip("\n")

@@ -2,7 +2,6 @@
 """What each installation has to do. Each check returns what it has seen, in a line, and raises CheckError."""
 
 import json
-import socket
 import subprocess
 import tomllib
 import urllib.request
@@ -10,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 from tests import ROOT
+from tests.free_ports import free_port
 from tests.packaging.installation import CheckError, Installation
 
 # What a worker does without.
@@ -108,7 +108,7 @@ def controller(server: Installation, of: Installation) -> str:
     if found := server.distributions() & OF_THE_TESTBED:
         raise CheckError(f"a controller has {sorted(found)}")
     server.run("inagg-controller", "--help")
-    p4runtime, port = f"unix:{place.results}/p4runtime", _free_port()
+    p4runtime, port = f"unix:{place.results}/p4runtime", free_port()
     run_switch = [of.command("inagg-switch"), "run", "--port", "1@lo", "--grpc", p4runtime]
     run_controller = [server.command("inagg-controller"), "--switch", p4runtime, "--ports", "1"]
     run_controller += ["--p4info", f"{place.results}/p4/p4info.txtpb", "--aggregator-ip", "10.0.0.253"]
@@ -158,11 +158,6 @@ def testbed(launcher: Installation, worker: Installation) -> str:
         train = ["-m", "inagg_testbed.bench.convergence_worker", example, "--steps", "2", "--lane-bits", "16"]
         launcher.run("inagg", "run", *options, launcher.command("python"), *train)
     return f"{summed}; {len(rows)} rows of bench allreduce; demo; both examples"
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _get(port: int, path: str) -> str:

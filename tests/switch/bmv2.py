@@ -26,6 +26,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.free_ports import free_port
+
 _PACKET_IN, _PACKET_OUT = 3, 4
 _HEADER = struct.Struct("iii")
 # Topic, device, context, list, buffer, number of samples. The samples follow, all of the same size.
@@ -110,7 +112,7 @@ class Bmv2:
         self._patience = patience
         self._folder = Path(tempfile.mkdtemp(prefix="inagg-bmv2-"))
         self._log = self._folder / "log"
-        self._thrift = _free_port()
+        self._thrift = free_port()
         address = f"ipc://{self._folder}/packets"
         command = [
             "simple_switch", "--packet-in", address, "--thrift-port", str(self._thrift),
@@ -246,9 +248,3 @@ class Bmv2:
             place = self._digests.index(number)
             found += [(place, data[i * size : (i + 1) * size]) for i in range(samples)]
         return found
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

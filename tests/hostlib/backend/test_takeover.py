@@ -6,7 +6,6 @@ Real processes over servers, started by ``inagg launch``.
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.controller.launching import CommandLine, Launcher, read_line
+from tests.free_ports import free_port
 from tests.hostlib.gloo_output import without_gloo
 
 WORKER = Path(__file__).with_name("takeover_worker.py")
@@ -347,9 +347,3 @@ def test_launch_gives_the_program_its_environment_and_returns_its_status(tmp_pat
         {"INAGG_CONTROLLER": "http://h:1", "INAGG_SLOTS": "16", "INAGG_TAKE_OVER": "gloo,nccl"},
         ["--set", "x"],
     ]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

@@ -3,7 +3,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,17 +21,11 @@ from inagg.membership.join import join
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
 from tests.controller.launching import CommandLine, Launcher, read_line
+from tests.free_ports import free_port
 from tests.hostlib.gloo_output import without_gloo
 
 WORKER = Path(__file__).with_name("fallback_worker.py")
 RANKS = 2
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def run_ranks(*of_rank: dict[str, str], **environment: str) -> list[tuple[dict[str, Any], str]]:

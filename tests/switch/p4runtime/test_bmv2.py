@@ -5,7 +5,6 @@ docs/switch.md lists the requests that the two answer differently.
 """
 
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from inagg_switch import Switch
 from inagg_switch.p4runtime.errors import Code
 from inagg_switch.p4runtime.server import SwitchServer
 from inagg_switch.ports import PortOptions, Ports
+from tests.free_ports import free_port
 from tests.switch import bmv2
 from tests.switch.p4runtime.client import SMALL_P4, Connect, Controller, SetRequest, Update, batch_codes
 
@@ -318,9 +318,7 @@ def test_ways_on_the_model(ways: Switch, tmp_path: Path, connect: Connect) -> No
 @pytest.fixture
 def simple_switch_grpc(tmp_path: Path) -> Iterator[str]:
     """The address of a simple_switch_grpc without a program."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = ["simple_switch_grpc", "--no-p4", "--device-id", "1", "--", "--grpc-server-addr", address,
                "--cpu-port", str(CPU_PORT)]  # fmt: skip
     with subprocess.Popen(
