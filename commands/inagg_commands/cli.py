@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the commands. Each needs an extra of the distribution, except ``inagg launch``.
+"""Starts the commands. Each needs an extra of the distribution.
 
-This package needs the standard library only. So a command whose extra is not installed ends with one line that names
-the extra. The commands' own packages cannot do that: their imports fail first.
+This package and `inagg_contract.installation` need the standard library only. So a command whose extra is not installed
+ends with one line that names the extra. The commands' own packages cannot do that: their imports fail first.
 """
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from inagg_contract.installation import pip_install
+
 
 def testbed() -> None:
-    """The command inagg. Its ``launch`` is for workers, and needs no extra."""
+    """The command inagg. Its ``launch`` is for workers, and needs their extra only."""
     if sys.argv[1:2] == ["launch"]:
-        from inagg.cli import launch
+        with _needs_extra("inagg launch", "worker"):
+            from inagg.cli import launch
 
-        launch(sys.argv[2:])
+            launch(sys.argv[2:])
     with _needs_extra("inagg", "testbed"):
         from inagg_testbed.cli import main
 
@@ -57,6 +60,4 @@ def _needs_extra(command: str, extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("inagg"):
             raise
-        sys.exit(
-            f"{command} needs the extra {extra}: pip install 'inagg[{extra}]' (there is no module {error.name})"
-        )
+        sys.exit(f"{command} needs the extra {extra}: {pip_install(extra)} (there is no module {error.name})")

@@ -13,6 +13,7 @@ the sums of CUDA tensors.
 
 import contextlib
 import importlib
+import importlib.util
 import os
 import sys
 from contextlib import AbstractContextManager
@@ -65,7 +66,12 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES})
 
 
-# A later `import torch` calls the entry point, unless it is told not to. An aggregation server imports no torch, which
-# would take seconds and 200 MB.
+# An aggregation server uses modules that need no torch, which would take seconds and 200 MB.
+if not {"torch", "inagg_server"} & sys.modules.keys() and importlib.util.find_spec("torch") is None:
+    from inagg_contract.installation import pip_install
+
+    raise ModuleNotFoundError(f"inagg needs torch: {pip_install('worker')}", name="torch")
+
+# A later `import torch` calls the entry point, unless it is told not to.
 if "torch" in sys.modules or os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":
     register()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command ``inagg launch``: starts a training program that `inagg.takeover` takes over.
 
-It needs the packages of a worker only. The other commands of ``inagg`` need the extra ``testbed``.
+It needs the extra ``worker`` only. The other commands of ``inagg`` need the extra ``testbed``.
 """
 
 import argparse

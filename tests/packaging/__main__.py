@@ -41,8 +41,14 @@ def try_python(place: Workplace, sdist: Path, python: str, version: str, say: Sa
     """Build the wheel with a Python, install it with each extra, and use it."""
     wheel = place.build(sdist, python)
     say(f"Python {version}: wheel", checks.content(wheel))
-    worker = place.install(wheel, "", python)
-    say("inagg", checks.base(worker))
+    base = place.install(wheel, "", python)
+    say("inagg", checks.base(base, wheel))
+    base.remove()
+    worker = place.install(wheel, "worker", python)
+    say("inagg[worker]", checks.worker(worker))
+    server = place.install(wheel, "server", python)
+    say("inagg[server]", checks.server(server))
+    server.remove()
     switch = place.install(wheel, "switch", python)
     say("inagg[switch]", checks.switch(switch))
     controller = place.install(wheel, "controller", python)
@@ -52,7 +58,7 @@ def try_python(place: Workplace, sdist: Path, python: str, version: str, say: Sa
     has_mininet = subprocess.run([python, "-c", "import mininet.node"], capture_output=True, check=False)
     if has_mininet.returncode:
         say("inagg[testbed]", f"SKIPPED: {python} cannot import Mininet, which belongs to {PYTHON}")
-        say("inagg", checks.worker_sums(Installation(place, Path(sys.prefix)), worker))
+        say("inagg[worker]", checks.worker_sums(Installation(place, Path(sys.prefix)), worker))
     else:
         launcher = place.install(wheel, "testbed", python, system_packages=True)
         say("inagg[testbed]", checks.testbed(launcher, worker))

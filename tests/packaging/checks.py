@@ -12,8 +12,8 @@ from tests import ROOT
 from tests.free_ports import free_port
 from tests.packaging.installation import CheckError, Installation
 
-# What a worker does without.
-OF_THE_EXTRAS = {
+# What a worker does without, and what only a worker needs.
+OF_OTHERS = {
     "fastapi",
     "grpcio",
     "ipython",
@@ -28,6 +28,7 @@ OF_THE_EXTRAS = {
     "uvicorn",
 }
 OF_THE_TESTBED = {"matplotlib", "scikit-learn"}
+OF_WORKERS = {"torch", "numpy"}
 COMMANDS = {
     "inagg": "testbed",
     "inagg-switch": "switch",
@@ -76,22 +77,33 @@ def content(wheel: Path) -> str:
     return f"{len(wanted)} files of the clone, {len(held)} in all, {wheel.stat().st_size:,} bytes"
 
 
-def base(worker: Installation) -> str:
-    """torch finds the backend; nothing of the extras is there; each command names its extra."""
-    found = worker.distributions()
-    if found & OF_THE_EXTRAS:
-        raise CheckError(f"a worker has {sorted(found & OF_THE_EXTRAS)}")
-    version = worker.run("python", "-c", REGISTERED).strip()
+def base(installed: Installation, wheel: Path) -> str:
+    """Nothing of the extras is there. Each command, and the host library, says how to install its extra."""
+    found = installed.distributions()
+    if found & (OF_OTHERS | OF_WORKERS):
+        raise CheckError(f"the base has {sorted(found & (OF_OTHERS | OF_WORKERS))}")
     for command, extra in COMMANDS.items():
-        said = worker.run(command, "--help", status=1)
-        if not said.startswith(f"{command} needs the extra {extra}: pip install 'inagg[{extra}]'"):
+        said = installed.run(command, "--help", status=1)
+        if not said.startswith(f"{command} needs the extra {extra}: pip install '{wheel}[{extra}]'"):
             raise CheckError(f"without its extra {command} says: {said}")
+    said = installed.run("python", "-c", "import inagg", status=1)
+    if f"inagg needs torch: pip install '{wheel}[worker]'" not in said:
+        raise CheckError(f"without torch `import inagg` says: {said}")
+    return f"{len(found)} packages: {', '.join(sorted(found))}"
+
+
+def worker(installed: Installation) -> str:
+    """torch finds the backend, and nothing of the other extras is there."""
+    found = installed.distributions()
+    if found & OF_OTHERS:
+        raise CheckError(f"a worker has {sorted(found & OF_OTHERS)}")
+    version = installed.run("python", "-c", REGISTERED).strip()
     return f"torch {version} has the backend; {len(found)} packages: {', '.join(sorted(found))}"
 
 
 def switch(server: Installation) -> str:
     """The switch compiles and measures its own program without a path."""
-    if found := server.distributions() & (OF_THE_TESTBED | {"fastapi"}):
+    if found := server.distributions() & (OF_THE_TESTBED | OF_WORKERS | {"fastapi"}):
         raise CheckError(f"a switch has {sorted(found)}")
     server.run("inagg-switch", "compile", "-o", str(server.place.results / "p4"))
     server.run("inagg-switch", "explain")
@@ -102,10 +114,17 @@ def switch(server: Installation) -> str:
     return f"inagg.p4: {rates[0]:,.0f} packets a second, {rates[1]:,.0f} with sums"
 
 
+def server(of_sums: Installation) -> str:
+    """The server of sums starts without torch."""
+    if found := of_sums.distributions() & (OF_THE_TESTBED | OF_WORKERS | {"fastapi"}):
+        raise CheckError(f"a server of sums has {sorted(found)}")
+    return of_sums.run("inagg-server", "--version").strip()
+
+
 def controller(server: Installation, of: Installation) -> str:
     """The controller starts beside the switch of another installation, and serves its pages."""
     place = server.place
-    if found := server.distributions() & OF_THE_TESTBED:
+    if found := server.distributions() & (OF_THE_TESTBED | OF_WORKERS):
         raise CheckError(f"a controller has {sorted(found)}")
     server.run("inagg-controller", "--help")
     p4runtime, port = f"unix:{place.results}/p4runtime", free_port()

@@ -11,11 +11,12 @@ from packaging.utils import canonicalize_name
 
 from tests import ROOT
 
-# The base and the extras, and the packages each is for.
-FOLDERS = {
-    "base": ("hostlib/inagg", "contract/inagg_contract"),
+# The base and the extras, and the packages or modules each is for.
+PARTS = {
+    "base": ("contract/inagg_contract",),
+    "worker": ("hostlib/inagg",),
     "switch": ("p4/inagg_switch", "p4/inagg_p4runtime"),
-    "server": ("hostlib/inagg_server",),
+    "server": ("hostlib/inagg_server", "hostlib/inagg/membership/control.py"),
     "controller": ("controller/inagg_controller", "p4/inagg_p4runtime"),
     "testbed": ("mininet/inagg_testbed",),
     "commands": ("commands/inagg_commands",),
@@ -30,7 +31,8 @@ _COME_WITH = {
 
 def foreign_modules(part: str) -> set[str]:
     """The top-level modules that the packages of a part import: neither of the standard library nor of inagg."""
-    files = [path for folder in FOLDERS[part] for path in (ROOT / folder).rglob("*.py")]
+    places = [ROOT / name for name in PARTS[part]]
+    files = [path for place in places for path in ([place] if place.is_file() else place.rglob("*.py"))]
     assert files
     modules = {name for path in files for name in _imports(path)}
     return {name for name in modules - sys.stdlib_module_names if not name.startswith("inagg")}

@@ -76,7 +76,8 @@ class Workplace:
         system = ["--system-site-packages"] if system_packages else []
         self.run([python, "-m", "venv", *system, str(made.path)])
         pip = [*self._pip(made.command("python")), "install"]
-        self.run([*pip, "torch"])  # first, as in scripts/setup
+        if extra in ("worker", "testbed"):
+            self.run([*pip, "torch"])  # first, as in scripts/setup
         self.run([*pip, f"{wheel}[{extra}]" if extra else str(wheel)])
         return made
 

@@ -10,23 +10,33 @@ from pathlib import Path
 
 import pytest
 
+from inagg_contract.installation import pip_install
 from tests import INAGG_P4
 from tests.packaging.imports import foreign_modules
 
 BLOCKED = sorted(
     {name for extra in ("switch", "server", "controller", "testbed") for name in foreign_modules(extra)}
     - foreign_modules("base")
+    - foreign_modules("worker")
 )
+OF_WORKERS = sorted(foreign_modules("worker") - foreign_modules("base"))
 BLOCK = """
 import sys
+from importlib.machinery import PathFinder
 
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in blocked:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+finders = [*sys.meta_path]
+hidden = set(sys.argv.pop(1).split(","))
 
-blocked = set(sys.argv.pop(1).split(","))
-sys.meta_path.insert(0, Block())
+class Hide:
+    find_distributions = PathFinder.find_distributions
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in hidden:
+            return None
+        return next((spec for each in finders if (spec := each.find_spec(name, path, target))), None)
+
+sys.meta_path[:] = [Hide]
 """
 IMPORT_ALL = """
 import importlib, pkgutil
@@ -78,20 +88,39 @@ def test_a_command_without_its_extra_names_it(command: str, extra: str) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"{command} needs the extra {extra}: pip install 'inagg[{extra}]' (")
+    assert line.startswith(f"{command} needs the extra {extra}: {pip_install(extra)} (")
 
 
-def test_launch_needs_no_extra() -> None:
-    done = run_without(BLOCKED, START, "inagg", "launch", "--set", "lane_bits=7", "true")
+def test_launch_needs_the_extra_of_workers_only() -> None:
+    launch = ["inagg", "launch", "--set", "lane_bits=7", "true"]
+    done = run_without(BLOCKED, START, *launch)
     assert done.returncode == 1
     assert done.stderr.startswith("inagg: inagg options: lane_bits: ")
+    done = run_without(OF_WORKERS, START, *launch)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line == f"inagg launch needs the extra worker: {pip_install('worker')} (there is no module torch)"
+
+
+@pytest.mark.parametrize("command", ["inagg-switch", "inagg-controller", "inagg-server"])
+def test_the_commands_of_other_machines_need_no_torch(command: str) -> None:
+    done = run_without(sorted({*OF_WORKERS} - {"httpx"}), START, command, "--help")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("names", ["import inagg", "from inagg import Options", "import inagg.process_group"])
+def test_the_host_library_without_torch_says_what_to_install(names: str) -> None:
+    done = run_without(["torch"], names)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last == f"ModuleNotFoundError: inagg needs torch: {pip_install('worker')}"
 
 
 def test_a_module_that_only_one_subcommand_needs_is_explained_too() -> None:
     done = run_without(["grpc"], START, "inagg-switch", "run", "--port", "1@lo")
     assert done.returncode == 1
     assert done.stderr == (
-        "inagg-switch needs the extra switch: pip install 'inagg[switch]' (there is no module grpc)\n"
+        f"inagg-switch needs the extra switch: {pip_install('switch')} (there is no module grpc)\n"
     )
 
 

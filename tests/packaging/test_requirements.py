@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests import ROOT
-from tests.packaging.imports import FOLDERS, distributions
+from tests.packaging.imports import PARTS, distributions
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BASE = [Requirement(text) for text in PROJECT["dependencies"]]
@@ -21,18 +21,18 @@ def names(requirements: list[Requirement]) -> list[str]:
     return [canonicalize_name(one.name) for one in requirements if one.name != PROJECT["name"]]
 
 
-def test_the_base_is_what_a_worker_imports() -> None:
+def test_the_base_is_what_the_contract_imports() -> None:
     assert set(names(BASE)) == distributions("base")
 
 
-@pytest.mark.parametrize("extra", ["switch", "server", "controller"])
+@pytest.mark.parametrize("extra", ["worker", "switch", "server", "controller"])
 def test_an_extra_is_what_its_packages_import(extra: str) -> None:
     assert set(names(EXTRAS[extra])) == distributions(extra) - set(names(BASE))
 
 
 def test_the_testbed_includes_the_other_extras_and_adds_what_it_imports_itself() -> None:
     (included,) = (one.extras for one in EXTRAS["testbed"] if one.name == PROJECT["name"])
-    assert included == {"switch", "server", "controller"}
+    assert included == {"worker", "switch", "server", "controller"}
     others = {name for extra in included for name in names(EXTRAS[extra])} | set(names(BASE))
     assert set(names(EXTRAS["testbed"])) == distributions("testbed") - others
 
@@ -50,11 +50,11 @@ def test_no_requirement_stands_twice(part: str) -> None:
 def test_the_version_of_torch_that_is_tested_lies_in_the_range() -> None:
     pins = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
     (pinned,) = (next(iter(one.specifier)).version for one in pins if one.name == "torch")
-    (torch,) = (one for one in BASE if one.name == "torch")
+    (torch,) = (one for one in EXTRAS["worker"] if one.name == "torch")
     assert torch.specifier.contains(pinned)
     assert {each.operator for each in torch.specifier} == {">=", "<"}
 
 
 def test_every_package_tells_type_checkers_that_it_has_types() -> None:
-    for folder in {folder for part in FOLDERS.values() for folder in part}:
-        assert (ROOT / folder / "py.typed").is_file(), folder
+    for folder in {ROOT / name for part in PARTS.values() for name in part if not name.endswith(".py")}:
+        assert (folder / "py.typed").is_file(), folder
