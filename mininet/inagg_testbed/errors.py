@@ -38,5 +38,9 @@ class ControllerUnreachableError(LauncherError):
     """The controller does not answer: it has ended or hangs."""
 
 
+class SwitchUnreadableError(LauncherError):
+    """A switch does not answer a read over P4Runtime, or answers with an error."""
+
+
 class WrongResultError(LauncherError):
     """A sum is wrong, or the ranks' final weights differ."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from inagg_contract.installation import pip_install
 from tests import ROOT
 from tests.controller.launching import CommandLine, Launcher, read_line
 from tests.trainers.catalog import TRAINERS, Trainer
@@ -153,7 +154,7 @@ def versions(trainer: Trainer) -> str:
     done = subprocess.run(
         [str(PYTHON), "-c", script.format(package)], capture_output=True, text=True, check=False
     )
-    return done.stdout.strip() or f"{package} is missing: pip install 'inagg[frameworks]'"
+    return done.stdout.strip() or f"{package} is missing: {pip_install('frameworks')}"
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on a testbed that is up: status, counters, loss, logs, capture, shell."""
+"""Commands on a testbed that is up: status, counters, registers, slots, loss, logs, capture, shell."""
 
 import contextlib
 import json
@@ -124,6 +124,82 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
         for rows, key in ((by_port, "port of"), (others, "index")):
             if rows:
                 console.print(plain_table(("counter", key, "packets", "bytes"), rows, text_columns=2))
+
+
+SwitchName = Annotated[
+    str | None,
+    typer.Option("--switch", help="s1, leaf1, ...; by default the switch of a star, or the topmost."),
+]
+
+
+@app.command()
+def registers(
+    name: Annotated[
+        str | None, typer.Argument(help="A register, or the end of its name; by default, list all.")
+    ] = None,
+    index: Annotated[int | None, typer.Argument(min=0, help="By default, all values but zeros.")] = None,
+    switch: SwitchName = None,
+    run: RunOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show registers of a switch's program while it runs.
+
+    Example: inagg registers slot_chunk
+
+    Example: inagg registers seen 3 --switch leaf1
+    """
+    with errors_explained(needs_root="inagg registers"):
+        from inagg_testbed.operate.registers import opened
+
+        manifest = find_run(run)
+        node = switch or Fabric.from_settings(manifest.settings).control_switch
+        with opened(manifest, node) as reader:
+            if name is None:
+                found = [(each.name, f"{each.cells:,}", f"{each.bits}") for each in reader.registers]
+                if as_json:
+                    print(json.dumps([vars(each) for each in reader.registers]))
+                elif found:
+                    console.print(plain_table(("register", "cells", "bits"), found))
+                else:
+                    console.print("the program has no registers")
+                return
+            values = reader.read(reader.find(name), index)
+        if as_json:
+            print(json.dumps(values))
+            return
+        rows = [
+            # A word of many lanes has no decimal that says anything.
+            (str(at), f"{value:,}" if value < 1 << 64 else "", f"{value:#x}")
+            for at, value in values.items()
+            if value or index is not None
+        ]
+        if rows:
+            console.print(plain_table(("index", "value", ""), rows, text_columns=0))
+        else:
+            console.print(f"all {len(values):,} values are zero")
+
+
+@app.command()
+def slots(
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Show all slot versions that a job has used, not only those that sum."),
+    ] = False,
+    run: RunOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what the slots of running jobs hold: which chunk, whose contributions, and for which ranks they wait.
+
+    Example: inagg slots
+    """
+    with errors_explained(needs_root="inagg slots"):
+        from inagg_testbed.operate import slots as state
+
+        found = state.document(find_run(run))
+        if as_json:
+            print(json.dumps(found))
+        else:
+            console.print(state.rendered(found, everything=everything), highlight=False)
 
 
 def _leads_to(fabric: Fabric, port: SwitchPort) -> str:

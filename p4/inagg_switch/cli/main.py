@@ -39,11 +39,12 @@ def shell(
         list[str] | None, typer.Argument(metavar="[OPTIONS]...", help="Options of p4runtime-shell.")
     ] = None,
 ) -> None:
-    """Open p4runtime-shell, like `python -m p4runtime_sh`, but with any version of protobuf."""
-    from p4runtime_sh.shell import main as open_shell
+    """Open p4runtime-shell, like `python -m p4runtime_sh`, but with any version of protobuf, and with registers:
+    `registers()`, `register_entry["NAME"](index=3).read(print)`.
+    """
+    from inagg_switch.cli.shell import open_shell
 
-    sys.argv = ["inagg-switch shell", *(options or [])]
-    open_shell()
+    open_shell(options or [])
 
 
 app.command()(programs.explain)

@@ -214,7 +214,23 @@ entry = multicast_group_entry(5)
 entry.add(3, 1)
 entry.insert()
 multicast_group_entry(5).read(lambda e: print("read", e.group_id, len(e.replicas)))
+registers()
+register_entry["slot_final"](index=3, value=7).modify()
+print([e.value for e in register_entry["slot_final"](index=3).read()])
+print(sum(e.value for e in register_entry["slot_final"].read()), "in all")
+register_entry["slot_final"](index=3, value=256).modify()
+register_entry["slot_final"](index=16384).read(print)
+register_entry["nothing"]
 """
     home = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "TERM": "dumb"}
     done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=100, env=home)
-    assert "read 5 1" in done.stdout, done.stdout + done.stderr
+    for expected in (
+        "read 5 1",
+        "InaggIngress.slots.slot_final  16384 x bit<8>",
+        "[7]",
+        "7 in all",
+        "256 is not a value of register InaggIngress.slots.slot_final, a bit<8>",
+        "register InaggIngress.slots.slot_final has the indices 0 to 16383, not 16384",
+        "the program has no register nothing; there are: InaggIngress.slot_epoch, ",
+    ):
+        assert expected in done.stdout, done.stdout + done.stderr

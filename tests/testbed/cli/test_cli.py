@@ -19,7 +19,7 @@ from inagg_testbed.cli.main import app
 from inagg_testbed.network.lifecycle import manifests, tagged_processes
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-OPERATING = ("status", "counters", "loss", "logs", "capture", "shell")
+OPERATING = ("status", "counters", "registers", "slots", "loss", "logs", "capture", "shell")
 COMMANDS = ("demo", "up", "run", "launch", "down", "exec", "doctor", *OPERATING)
 BENCH = ("--workers", "2", "--elements", "10")
 BENCHES = ("allreduce", "straggler", "jobs", "device", "convergence", "suite")

@@ -33,6 +33,16 @@ while True:
     dist.all_reduce(torch.ones(1000))
     time.sleep(0.01)
 """
+# A sum that waits for rank 1, which waits for a line on its stdin.
+LATE = """
+import sys
+import torch, torch.distributed as dist
+dist.init_process_group("inagg")
+if dist.get_rank():
+    sys.stdin.readline()
+dist.all_reduce(torch.ones(4, dtype=torch.int32))
+dist.destroy_process_group()
+"""
 AGGREGATOR_PORT = 0x4941
 
 
@@ -182,6 +192,39 @@ def test_status_shows_jobs_ranks_and_rates(testbed: Up, job: list[Any]) -> None:
     assert f"{shown['slots'] * 2:,} of " in text  # two versions of each slot
 
 
+def test_slots_that_a_job_has_used(testbed: Up, job: list[Any]) -> None:
+    run = ("--run", testbed.run)
+    assert re.search(r"^job \d+.* on s1, [\d,]+ slots: .*[\d,]+ final", inagg("slots", *run).stdout)
+    every = inagg("slots", *run, "--all").stdout
+    assert re.search(r"^\d+\.[01] +[\d,]+ +final +ranks 0-1 +-", every, re.MULTILINE), every
+
+
+def test_registers_of_a_running_switch(testbed: Up, job: list[Any]) -> None:
+    run = ("--run", testbed.run)
+    listed = inagg("registers", *run).stdout
+    assert re.search(r"^InaggIngress.slot_epoch +16,384 +32", listed, re.MULTILINE), listed
+    epochs = json.loads(inagg("registers", *run, "slot_epoch", "--json").stdout)
+    assert len(epochs) == 16384
+    index, epoch = next((int(index), epoch) for index, epoch in epochs.items() if epoch)
+    shown = inagg("registers", *run, "slot_epoch", str(index)).stdout
+    assert re.search(rf"^ *{index} +{epoch:,} +{epoch:#x}", shown, re.MULTILINE), shown
+    for name, message in [
+        (("none",), "the program has no register none; there are: InaggIngress.slot_epoch, "),
+        (("pool", "70000"), "register InaggIngress.pool has the indices 0 to 65535, not 70000\n"),
+        (("pool", "--switch", "s2"), "no switch s2; there are s1\n"),
+    ]:
+        refused = inagg("registers", *run, *name)
+        assert refused.returncode == 1
+        assert refused.stderr.startswith(f"inagg: {message}"), refused.stderr
+
+
+def test_bridges_have_no_registers(other: Up) -> None:
+    for command in ("registers", "slots"):
+        refused = inagg(command, "--run", other.run)
+        assert refused.returncode == 1
+        assert f"run {other.run} has bridges for switches" in refused.stderr
+
+
 def test_status_shows_a_tree_from_the_top_with_the_rates_of_its_links(tree: Up) -> None:
     ping = inagg("exec", "--run", tree.run, "h1", "--", "ping", "-c", "3", "-i", "0.1", "-W", "5", "h2")
     assert ping.returncode == 0, ping.stdout
@@ -203,6 +246,48 @@ def test_status_shows_a_tree_from_the_top_with_the_rates_of_its_links(tree: Up) 
         ("  leaf2", "root:2", "50 Mbit/s"),
         ("    h2", "leaf2:1", "100 Mbit/s"),
     ], text
+
+
+def test_slots_name_whom_sums_wait_for(tree: Up) -> None:
+    run = ("--run", tree.run)
+    assert inagg("slots", *run).stdout == "no running job has slots in a switch\n"
+    ranks = []
+    for rank, host in enumerate(("h1", "h2")):
+        own = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "h1", "MASTER_PORT": "29400"}
+        command = [*INAGG, "exec", *run, host, "--", sys.executable, "-c", LATE]
+        ranks.append(subprocess.Popen(command, env={**os.environ, **own}, stdin=subprocess.PIPE))
+
+    def unfinished() -> dict[str, list[tuple[str, list[str], list[str]]]]:
+        done = inagg("slots", *run, "--json")
+        assert done.returncode == 0, done.stderr
+        return {
+            switch: [
+                (each["state"], each["has"], each["misses"])
+                for job in jobs
+                for each in job["versions"]
+                if each["state"] != "final"
+            ]
+            for switch, jobs in json.loads(done.stdout).items()
+        }
+
+    waiting = {
+        "root": [("summing", ["leaf1"], ["leaf2"])],
+        "leaf1": [("sent up", ["rank 0"], [])],
+        "leaf2": [],
+    }
+    try:
+        wait_until(lambda: unfinished() == waiting, f"{waiting}", timeout_s=60)
+        text = inagg("slots", *run).stdout
+        assert re.search(r"^leaf1 +leaf2 +1 +\d+ *$", text, re.MULTILINE), text
+        leaf = json.loads(inagg("registers", *run, "slot_members", "--switch", "leaf1", "--json").stdout)
+        assert set(leaf.values()) == {0, 1}
+        for process in reversed(ranks):
+            process.communicate(b"go on\n", timeout=60)
+        assert [process.returncode for process in ranks] == [0, 0]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
 
 
 def test_loss_on_a_link_between_switches(tree: Up) -> None:

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""p4runtime-shell with registers, which it lacks."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import p4runtime_sh.shell as sh
+from p4.v1 import p4runtime_pb2
+from p4runtime_sh.p4runtime import parse_p4runtime_error
+
+import inagg_p4runtime.messages  # noqa: F401  (before p4runtime_sh)
+from inagg_p4runtime.registers import Register, find, read, registers_of
+
+
+class RegisterEntry:
+    """A cell of a register, or all its cells, in the style of p4runtime-shell's entities.
+
+    Usage:
+        register_entry["seen"].read()              all cells, as an iterator of RegisterEntry
+        register_entry["seen"](index=3).read(print)
+        register_entry["seen"](index=3, value=7).modify()    without an index, all cells
+
+    index: None stands for all cells. value: what was read, or is to be written.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.info = _find(name)
+        self.index: int | None = None
+        self.value: int | None = None
+
+    def __call__(self, index: int | None = None, value: int | None = None) -> "RegisterEntry":
+        """Set index and value."""
+        self.index, self.value = index, value
+        return self
+
+    def __repr__(self) -> str:
+        where = "" if self.index is None else f"[{self.index}]"
+        return f"{self.info.name}{where}" + (
+            "" if self.value is None else f" = {self.value} ({self.value:#x})"
+        )
+
+    def read(
+        self, function: Callable[["RegisterEntry"], object] | None = None
+    ) -> Iterator["RegisterEntry"] | None:
+        """The cells, or with a function: call it with each of them. Raises UserError, P4RuntimeException."""
+        cells: Iterator[RegisterEntry] = self._read(self._entry())
+        if function is None:
+            return cells
+        for each in cells:
+            function(each)
+        return None
+
+    def modify(self) -> None:
+        """Write the value. Raises UserError, P4RuntimeException."""
+        if self.value is None:
+            raise sh.UserError("value is missing")
+        update = p4runtime_pb2.Update(type=p4runtime_pb2.Update.MODIFY)
+        entry = self._entry()
+        try:
+            entry.data.bitstring = self.info.encode(self.value)
+        except ValueError as error:
+            raise sh.UserError(str(error)) from None
+        update.entity.register_entry.CopyFrom(entry)
+        sh.client.write_update(update)
+
+    def _entry(self) -> p4runtime_pb2.RegisterEntry:
+        try:
+            return self.info.entry(self.index)
+        except IndexError as error:
+            raise sh.UserError(str(error)) from None
+
+    @parse_p4runtime_error  # type: ignore[untyped-decorator]
+    def _read(self, entry: p4runtime_pb2.RegisterEntry) -> Iterator["RegisterEntry"]:
+        cells = list(read(sh.client.stub, sh.client.device_id, entry))
+        return (RegisterEntry(self.info.name)(index, self.info.decode(value)) for index, value in cells)
+
+
+class _Registers:
+    """The registers of the program. `registers()` lists them; `register_entry["NAME"]` is an entry of one."""
+
+    def __call__(self) -> None:
+        for each in registers_of(sh.context.p4info):
+            print(f"{each.name}  {each.cells} x {'int' if each.signed else 'bit'}<{each.bits}>")
+
+    def __getitem__(self, name: str) -> RegisterEntry:
+        return RegisterEntry(name)
+
+    def __repr__(self) -> str:
+        return str(self.__doc__)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [each.name for each in registers_of(sh.context.p4info)]
+
+
+def _find(name: str) -> Register:
+    try:
+        return find(registers_of(sh.context.p4info), name)
+    except KeyError as error:
+        raise sh.UserError(error.args[0]) from None
+
+
+def open_shell(options: Sequence[str]) -> None:
+    """Run p4runtime-shell with its options until the user leaves it."""
+    start = sh.start_ipython
+
+    def start_with_registers(user_ns: dict[str, Any], **settings: Any) -> None:
+        registers = _Registers()
+        ours = {"RegisterEntry": RegisterEntry, "register_entry": registers, "registers": registers}
+        start(user_ns=user_ns | ours, **settings)
+
+    sh.start_ipython = start_with_registers
+    sys.argv = ["inagg-switch shell", *options]
+    sh.main()
