@@ -5,6 +5,8 @@ This package and `inagg_contract.installation` need the standard library only. S
 ends with one line that names the extra. The commands' own packages cannot do that: their imports fail first.
 """
 
+import errno
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +17,11 @@ from inagg_contract.installation import pip_install
 def testbed() -> None:
     """The command inagg. Its ``launch`` is for workers, and needs their extra only."""
     if sys.argv[1:2] == ["launch"]:
-        with _needs_extra("inagg launch", "worker"):
+        with _explained("inagg launch", "worker"):
             from inagg.cli import launch
 
             launch(sys.argv[2:])
-    with _needs_extra("inagg", "testbed"):
+    with _explained("inagg", "testbed"):
         from inagg_testbed.cli import main
 
         main()
@@ -27,7 +29,7 @@ def testbed() -> None:
 
 def switch() -> None:
     """The command inagg-switch."""
-    with _needs_extra("inagg-switch", "switch"):
+    with _explained("inagg-switch", "switch"):
         from inagg_switch.cli import main
 
         main()
@@ -35,7 +37,7 @@ def switch() -> None:
 
 def controller() -> None:
     """The command inagg-controller."""
-    with _needs_extra("inagg-controller", "controller"):
+    with _explained("inagg-controller", "controller"):
         from inagg_controller.cli import main
 
         main()
@@ -43,17 +45,19 @@ def controller() -> None:
 
 def server() -> None:
     """The command inagg-server."""
-    with _needs_extra("inagg-server", "server"):
+    with _explained("inagg-server", "server"):
         from inagg_server import main
 
         main()
 
 
 @contextmanager
-def _needs_extra(command: str, extra: str) -> Iterator[None]:
-    """Ends the process with exit status 1 and one line if the block imports a module that is not installed.
+def _explained(command: str, extra: str) -> Iterator[None]:
+    """Ends the process with exit status 1 and one line if the block imports a module that is not installed, or if the
+    disk of its standard output is full.
 
-    A missing module of inagg itself is a broken installation: its traceback stays.
+    A missing module of inagg itself is a broken installation: its traceback stays. So does that of an error with a file
+    that the command should have explained.
     """
     try:
         yield
@@ -61,3 +65,8 @@ def _needs_extra(command: str, extra: str) -> Iterator[None]:
         if error.name is None or error.name.startswith("inagg"):
             raise
         sys.exit(f"{command} needs the extra {extra}: {pip_install(extra)} (there is no module {error.name})")
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered is lost
+        sys.exit(f"{command}: standard output: {error.strerror}")

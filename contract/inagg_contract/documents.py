@@ -265,13 +265,15 @@ class ServerBeat(Request):
     """The body of POST /servers/{name}/heartbeat.
 
     instance: from the answer to POST /servers. serving: the jobs that it admits packets of now. counted: for these, and
-    once more for those that it has ceased to serve.
+    once more for those that it has ceased to serve. unknown: datagrams that it has received of no job that it serves,
+    or from none of the job's workers.
     """
 
     instance: NonNegative
     serving: Annotated[list[ServedJobId], Field(max_length=1 << 16)] = []
     refused: Annotated[list[RefusedJob], Field(max_length=1 << 10)] = []
     counted: Annotated[list[CountedJob], Field(max_length=1 << 16)] = []
+    unknown: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
 
 
 class Loss(Request):
@@ -560,7 +562,8 @@ class LinkHealth(Answer):
 
 
 class ServerHealth(Answer):
-    """A registered aggregation server. memory, free_memory: bytes for jobs. jobs: number that it is to serve."""
+    """A registered aggregation server. memory, free_memory: bytes for jobs. jobs: number that it is to serve. unknown:
+    datagrams that it has received of no job that it serves, or from none of the job's workers."""
 
     name: str
     ip: Ip
@@ -568,6 +571,7 @@ class ServerHealth(Answer):
     memory: NonNegative
     free_memory: NonNegative
     jobs: NonNegative
+    unknown: NonNegative = 0
 
 
 class Health(Answer):

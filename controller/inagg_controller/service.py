@@ -304,13 +304,14 @@ class Service:
         serving: Iterable[JobKey],
         refused: Mapping[JobKey, str],
         counted: Mapping[JobKey, Summed],
+        unknown: int,
     ) -> list[Job]:
         """See JobTable.server_heartbeat; the jobs that the server is to serve.
 
         Waits until they differ from those that it serves, at most one heartbeat interval.
         """
         with self._changes():
-            self.jobs.server_heartbeat(name, instance, self._clock(), serving, refused, counted)
+            self.jobs.server_heartbeat(name, instance, self._clock(), serving, refused, counted, unknown)
         server = self.jobs.servers[name]
 
         def satisfied() -> bool:

@@ -83,13 +83,15 @@ class ServerAgent:
     def _obey(self, registration: ServerRegistration) -> None:
         """Send one heartbeat, and do what its answer orders."""
         # The controller holds the answer back for an interval if nothing is to be done.
-        chunks = self.server.stats()["chunks"]
+        stats = self.server.stats()
+        chunks = stats["chunks"]
         orders = self.client.server_beat(
             self.name,
             registration.instance,
             list(self._serving),
             self._refused,
             self._ended | {one: chunks[one[0]] for one in self._serving},
+            stats["unknown"],
             timeout_s=registration.heartbeat_interval_s + registration.heartbeat_timeout_s,
         )
         self._ended.clear()

@@ -44,13 +44,19 @@ def check_writable(path: Path) -> None:
         path.unlink()
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file. Raises ConfigurationError."""
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A block that writes a file. Raises ConfigurationError with the path, which an OSError of a full disk lacks."""
     try:
-        with handing_over(path):
-            path.write_text(text)
+        yield
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file. Raises ConfigurationError."""
+    with writing(path), handing_over(path):
+        path.write_text(text)
 
 
 def _hand_over(path: Path) -> None:

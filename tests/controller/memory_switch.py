@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A switch in memory, with the interface that the controller's service uses; no P4Runtime."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from inagg_controller.errors import SwitchRefusedError, SwitchUnreachableError
@@ -9,13 +10,14 @@ from inagg_controller.switch.entries import Entity, MulticastGroup, TableEntry
 
 
 class MemorySwitch:
-    """Keeps the entities that are inserted.
+    """Keeps the entities that are inserted. A test sees a batch, which the service sends from a thread, whole or not.
 
     refuse, refuse_removal: entities that are refused. away: every call fails. calls: each entity that was inserted,
     modified or removed. emit: gets what the controller sends; on_packet gives it a frame.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self.entities: dict[object, Entity] = {}
         self.connections = 0
         self.refuse: Callable[[Entity], bool] = lambda entity: False
@@ -43,24 +45,27 @@ class MemorySwitch:
             self.emit(frame)
 
     def insert(self, entities: Sequence[Entity]) -> None:
-        for entity in entities:
-            self._check(self.refuse(entity))
-            assert self._key(entity) not in self.entities
-            self.entities[self._key(entity)] = entity
-            self.calls.append(("insert", entity))
+        with self._lock:
+            for entity in entities:
+                self._check(self.refuse(entity))
+                assert self._key(entity) not in self.entities
+                self.entities[self._key(entity)] = entity
+                self.calls.append(("insert", entity))
 
     def modify(self, entities: Sequence[Entity]) -> None:
-        for entity in entities:
-            self._check(self.refuse(entity))
-            assert self._key(entity) in self.entities
-            self.entities[self._key(entity)] = entity
-            self.calls.append(("modify", entity))
+        with self._lock:
+            for entity in entities:
+                self._check(self.refuse(entity))
+                assert self._key(entity) in self.entities
+                self.entities[self._key(entity)] = entity
+                self.calls.append(("modify", entity))
 
     def remove(self, entities: Sequence[Entity]) -> None:
-        for entity in entities:
-            self._check(self.refuse_removal(entity))
-            if self.entities.pop(self._key(entity), None) is not None:
-                self.calls.append(("remove", entity))
+        with self._lock:
+            for entity in entities:
+                self._check(self.refuse_removal(entity))
+                if self.entities.pop(self._key(entity), None) is not None:
+                    self.calls.append(("remove", entity))
 
     def read_counters(self, ports: Sequence[int]) -> Mapping[str, Mapping[int, Count]]:
         self._check()
@@ -85,16 +90,18 @@ class MemorySwitch:
 
     def in_table(self, table: str) -> list[TableEntry]:
         """The entries of a table."""
-        return [
-            entity
-            for entity in self.entities.values()
-            if isinstance(entity, TableEntry) and entity.table == table
-        ]
+        with self._lock:
+            return [
+                entity
+                for entity in self.entities.values()
+                if isinstance(entity, TableEntry) and entity.table == table
+            ]
 
     @property
     def groups(self) -> list[int]:
         """The numbers of the multicast groups, in order."""
-        return sorted(entity.group for entity in self.entities.values() if isinstance(entity, MulticastGroup))
+        with self._lock:
+            return sorted(each.group for each in self.entities.values() if isinstance(each, MulticastGroup))
 
     def replicas(self, group: int) -> tuple[tuple[int, int], ...]:
         """(port, replication id) of each copy that a multicast group makes."""

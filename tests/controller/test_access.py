@@ -309,6 +309,33 @@ def test_idle_connections_of_one_host_leave_room_for_others_and_are_ended(victim
     assert controller.log().count("refusing connections from 127.0.0.2") == 1
 
 
+def test_what_is_not_http_gets_a_problem_document_and_one_line_in_the_log(victim: StartVictim) -> None:
+    controller = victim()
+    for sent in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"hello\r\n\r\n", b"GET / HTTP/9\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", controller.port), timeout=10) as connection:
+            connection.sendall(sent)
+            answer = b"".join(iter(lambda c=connection: c.recv(4096), b""))  # type: ignore[misc]
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n"), answer
+        assert b"Content-Type: application/problem+json" in head
+        assert json.loads(body)["detail"] == (
+            "this is not a request of HTTP/1.1; the controller speaks no HTTPS"
+        )
+    counted = controller.as_(controller.token, "GET", "/metrics").text
+    assert 'inagg_api_refusals_total{status="400"} 3' in counted
+    log = controller.log()
+    assert log.count("that is not a request of HTTP/1.1") == 1
+    assert "Invalid HTTP request" not in log
+
+
+def test_a_path_with_a_slash_too_many_leads_nowhere_else(victim: StartVictim) -> None:
+    controller = victim()
+    answer = controller.stranger.get("/jobs/", headers={"Host": "elsewhere.example"})
+    assert answer.status_code == 404
+    assert answer.json()["type"] == "urn:inagg:not-found"
+    assert "location" not in answer.headers
+
+
 def test_the_controller_raises_its_limit_of_open_files(victim: StartVictim) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))

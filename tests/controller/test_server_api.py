@@ -458,12 +458,29 @@ def test_health_tells_of_servers_and_of_no_switch(switchless: Serving) -> None:
                         "memory": 1 << 20,
                         "free_memory": (1 << 20) - FOUR_SLOTS,
                         "jobs": 0,
+                        "unknown": 0,
                     }
                 ],
             }
             await join(client, 1)
             (server,) = (await client.get("/health")).json()["servers"]
             assert server["jobs"] == 1
+
+    run(body)
+
+
+def test_datagrams_that_a_server_does_not_know_are_shown(switchless: Serving, patient: None) -> None:
+    async def body() -> None:
+        async with switchless() as (client, _, _):
+            instance = await add_server(client)
+            await create(client, servers="registered")
+            await join(client, 1)  # so that the heartbeat is answered at once: there is a job to serve
+            beat = {"instance": instance, "unknown": 3}
+            assert (await client.post("/servers/big/heartbeat", json=beat)).status_code == 200
+            (server,) = (await client.get("/health")).json()["servers"]
+            assert server["unknown"] == 3
+            metrics = (await client.get("/metrics")).text
+            assert 'inagg_server_unknown_packets_total{server="big"} 3.0' in metrics
 
     run(body)
 

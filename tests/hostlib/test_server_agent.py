@@ -2,6 +2,7 @@
 """inagg-server's agent, with a real server and a controller in memory that answers as a script says."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from inagg.errors import ConfigurationError, ControllerRefusedError
 from inagg.membership.control import ControlClient
 from inagg_server.agent import ServerAgent
 from inagg_server.cli import _memory
+from tests.waiting import wait_until
 
 Step = tuple[str, int, object]  # request, status and document of its answer
 
@@ -101,6 +103,16 @@ def test_a_server_that_is_refused_for_good_ends(server: Server, before: list[Ste
 def test_a_server_that_cannot_register_at_first_says_so(server: Server) -> None:
     with pytest.raises(ControllerRefusedError, match="try again in a moment"):
         run(server, problem(REGISTER, 503))
+
+
+def test_the_controller_learns_of_datagrams_of_no_job(server: Server) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.connect(server.local_address)
+        stranger.send(bytes(300))
+        wait_until(lambda: server.stats()["unknown"] == 1, "the datagram has been counted")
+    beats: list[dict[str, Any]] = []
+    run(server, REGISTERED, ORDERED, STOPPED, beats=beats)
+    assert beats[0]["unknown"] == 1
 
 
 def test_a_job_that_does_not_fit_is_refused_and_the_others_are_served(server: Server) -> None:

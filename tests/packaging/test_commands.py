@@ -159,3 +159,16 @@ def test_the_switch_takes_its_own_program_where_none_is_named(
     )
     assert done.returncode == 0, done.stderr
     assert "InaggParser" in done.stdout or (tmp_path / "out" / "inagg.p4").is_file()
+
+
+@pytest.mark.parametrize(
+    "arguments", [("inagg", "--help"), ("inagg-switch", "explain"), ("inagg-controller", "--version")]
+)
+def test_a_full_disk_behind_standard_output_is_one_line(arguments: tuple[str, ...]) -> None:
+    command = [str(Path(sys.executable).with_name(arguments[0])), *arguments[1:]]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=240
+        )
+    assert done.returncode == 1
+    assert done.stderr == f"{arguments[0]}: standard output: No space left on device\n"

@@ -86,3 +86,8 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         check_writable(tmp_path)
     with pytest.raises(ConfigurationError, match=r"cannot write .*: Is a directory"):
         write_text(tmp_path, "[]")
+
+
+def test_a_full_disk_is_named_with_the_file() -> None:
+    with pytest.raises(ConfigurationError, match="cannot write /dev/full: No space left on device"):
+        write_text(Path("/dev/full"), "anything")

@@ -126,6 +126,7 @@ def _described(service: Service, connections: Connections | None) -> FastAPI:
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # a redirect names the host that the request named
         responses=_PROBLEMS,
     )
     for router in (_open(service), _of_members(service), _of_the_operator(service), _of_servers(service)):
@@ -140,11 +141,12 @@ def _add_pages(app: FastAPI, service: Service, connections: Connections | None) 
     @operators.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """All metrics, for Prometheus."""
-        api = ApiCounts(
-            0 if connections is None else connections.open,
-            0 if connections is None else connections.refused,
-            app.state.refusals,
+        opened, refused, not_http = (
+            (0, 0, 0)
+            if connections is None
+            else (connections.open, connections.refused, connections.not_http)
         )
+        api = ApiCounts(opened, refused, app.state.refusals + Counter({400: not_http}))
         return Response(await exposition(service, api), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/docs", include_in_schema=False)
@@ -169,6 +171,8 @@ def _open(service: Service) -> APIRouter:
         requested number of slots, or fewer if they are scarce. A job on shared slots leases no slots. Needs no secret.
         The answer contains the secret that all other requests about the job need."""
         job = await service.create(new, _asker(request))
+        if await request.is_disconnected():  # while the service waited for room
+            service.end(job.id)
         return CreatedJob.model_construct(**dict(_job(service, job)), secret=job.secret)
 
     @router.post("/heartbeats")
@@ -340,7 +344,8 @@ def _of_servers(service: Service) -> APIRouter:
         they differ, or after the heartbeat interval."""
         refused = {_key(job): job.reason for job in beat.refused}
         counted = {_key(job): _summed(job.chunks) for job in beat.counted}
-        jobs = await service.server_heartbeat(name, beat.instance, map(_key, beat.serving), refused, counted)
+        serving = map(_key, beat.serving)
+        jobs = await service.server_heartbeat(name, beat.instance, serving, refused, counted, beat.unknown)
         return ServerOrders.model_construct(jobs=tuple(_served_job(service, job, name) for job in jobs))
 
     @router.delete("/{name}")
@@ -502,6 +507,7 @@ def _server_health(service: Service, server: Server) -> ServerHealth:
         memory=server.memory,
         free_memory=server.free,
         jobs=len(service.jobs.orders(server.name, server.instance)),
+        unknown=server.unknown,
     )
 
 

@@ -6,9 +6,12 @@ descriptors.
 """
 
 import asyncio
+import json
 import logging
 import resource
+import time
 from collections import Counter
+from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -17,11 +20,28 @@ _log = logging.getLogger(__name__)
 
 _MOST = 1 << 14
 _OTHER_FILES = 64
+_REPORT_S = 60.0
 
-_REFUSAL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: application/problem+json\r\n\r\n"
-    b'{"type": "urn:inagg:unavailable", "title": "Unavailable", "status": 503, "detail": '
-    b'"too many connections, from this host or in all; see --connections-per-host of inagg-controller"}'
+_HEAD = "HTTP/1.1 {} {}\r\nConnection: close\r\nContent-Type: application/problem+json\r\n\r\n"
+
+
+def _refusal(status: HTTPStatus, kind: str, title: str, detail: str) -> bytes:
+    """A whole answer to a connection that gets no further."""
+    problem = {"type": f"urn:inagg:{kind}", "title": title, "status": status, "detail": detail}
+    return (_HEAD.format(status.value, status.phrase) + json.dumps(problem)).encode()
+
+
+_TOO_MANY = _refusal(
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    "unavailable",
+    "Unavailable",
+    "too many connections, from this host or in all; see --connections-per-host of inagg-controller",
+)
+_NOT_HTTP = _refusal(
+    HTTPStatus.BAD_REQUEST,
+    "invalid-request",
+    "Invalid request",
+    "this is not a request of HTTP/1.1; the controller speaks no HTTPS",
 )
 
 
@@ -44,6 +64,8 @@ class Connections:
     def __init__(self, *, most: int, per_host: int, idle_s: float) -> None:
         self.idle_s = idle_s
         self.refused = 0
+        self.not_http = 0
+        self._next_report = 0.0
         self._most = most
         self._per_host = per_host
         self._open: Counter[str] = Counter()
@@ -70,6 +92,18 @@ class Connections:
             )
         return False
 
+    def count_not_http(self, host: str) -> None:
+        """Count what a host has sent that is not a request of HTTP/1.1. Logs one a minute."""
+        self.not_http += 1
+        now = time.monotonic()
+        if now >= self._next_report:
+            self._next_report = now + _REPORT_S
+            _log.warning(
+                "%s has sent something that is not a request of HTTP/1.1, the %dth in all: answered with 400",
+                host,
+                self.not_http,
+            )
+
     def give_back(self, host: str) -> None:
         """Count the end of a connection for which take() returned True."""
         self._open[host] -= 1
@@ -80,8 +114,14 @@ class Connections:
             self._warned.clear()
 
 
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """False for uvicorn's line for each request that is not HTTP."""
+    return record.msg != "Invalid HTTP request received."
+
+
 def limited_protocol(connections: Connections) -> type[H11Protocol]:
     """uvicorn's HTTP/1.1 protocol class with the limits of `connections`."""
+    logging.getLogger("uvicorn.error").addFilter(_is_wanted)
 
     class LimitedProtocol(H11Protocol):
         """One connection."""
@@ -99,7 +139,7 @@ def limited_protocol(connections: Connections) -> type[H11Protocol]:
                 self._host = host
                 self._await_request()
             else:
-                transport.write(_REFUSAL)
+                transport.write(_TOO_MANY)
                 transport.close()
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -115,6 +155,12 @@ def limited_protocol(connections: Connections) -> type[H11Protocol]:
             """Wait for the next request."""
             super().on_response_complete()
             self._await_request()
+
+        def send_400_response(self, msg: str) -> None:
+            """Answer what is not HTTP."""
+            connections.count_not_http(self._host or "")
+            self.transport.write(_NOT_HTTP)
+            self.transport.close()
 
         def _unsupported_upgrade_warning(self) -> None:
             """Log nothing: upgrades are ignored (RFC 9110, 7.8), whether websockets is installed or not."""

@@ -174,8 +174,10 @@ class OpenRoute(APIRoute):
         except TimeoutError:
             raise BodyTimeoutError(_BODY_S) from None
 
+        whole: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
         async def receive() -> Message:
-            return {"type": "http.request", "body": bytes(body), "more_body": False}
+            return whole.pop() if whole else await request.receive()
 
         return Request(request.scope, receive)
 

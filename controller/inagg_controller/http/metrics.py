@@ -137,6 +137,9 @@ def _of_servers(service: Service) -> Iterator[Metric]:
     yield _gauge("inagg_server_memory_bytes", "Memory for jobs of a server", ("server", "state"), memory)
     jobs = {(name,): len(service.jobs.orders(name, server.instance)) for name, server in servers.items()}
     yield _gauge("inagg_server_jobs", "Jobs that a server is to serve", ("server",), jobs)
+    text = "Datagrams of no job that a server serves, or from none of its workers"
+    unknown = {(name,): server.unknown for name, server in servers.items()}
+    yield _counter("inagg_server_unknown_packets", text, ("server",), unknown)
 
 
 def _of_classes(service: Service) -> Iterator[Metric]:

@@ -65,7 +65,7 @@ class Worker:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Server:
-    """One start of a registered server. memory: bytes for jobs. serving: the jobs of its last heartbeat."""
+    """One start of a registered server. memory: bytes for jobs. serving, unknown: of its last heartbeat."""
 
     name: str
     ip: int
@@ -75,6 +75,7 @@ class Server:
     last_seen: float
     leases: dict[JobKey, MemoryLease] = field(default_factory=dict)
     serving: frozenset[JobKey] = frozenset()
+    unknown: int = 0
 
     @property
     def free(self) -> int:

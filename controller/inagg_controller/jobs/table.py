@@ -393,14 +393,15 @@ class JobTable:
         serving: Iterable[JobKey] = (),
         refused: Mapping[JobKey, str] | None = None,
         counted: Mapping[JobKey, Summed] | None = None,
+        unknown: int = 0,
     ) -> None:
         """Record that a server lives, and which jobs it serves. refused: those that it cannot serve, and why. counted:
-        what it has summed for jobs, also for those that it no longer serves.
+        what it has summed for jobs, also for those that it no longer serves. unknown: see ServerBeat.
 
         Raises UnknownServerError.
         """
         server = self._servers.find(name, instance)
-        server.last_seen = now
+        server.last_seen, server.unknown = now, unknown
         listed = frozenset(serving)
         if listed != server.serving:
             server.serving = listed

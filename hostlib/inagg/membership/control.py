@@ -403,12 +403,13 @@ class ControlClient:
         serving: Sequence[tuple[int, int]],
         refused: Mapping[tuple[int, int], str],
         counted: Mapping[tuple[int, int], Mapping[str, int]],
+        unknown: int = 0,
         *,
         timeout_s: float | None = None,
     ) -> ServerOrders:
         """Report which jobs (number, epoch) a server serves, and which it cannot and why; learn which it should.
 
-        counted: the chunks that it has summed for each job, by where they were summed.
+        counted: the chunks that it has summed for each job, by where they were summed. unknown: see ServerBeat.
 
         The answer comes when those are others, or after the heartbeat interval. It is sent once, as `heartbeat` is.
         """
@@ -423,6 +424,7 @@ class ControlClient:
                 CountedJob.model_construct(id=job, epoch=epoch, chunks=Chunks(**chunks))
                 for (job, epoch), chunks in counted.items()
             ],
+            unknown=unknown,
         )
         path = f"/servers/{name}/heartbeat"
         answer = self._request("POST", path, body=body, timeout_s=timeout_s, repeat="never")

@@ -24,6 +24,7 @@ from inagg_testbed.bench.plan import (
 )
 from inagg_testbed.bench.rows import Conditions, make_rows, wrong_results
 from inagg_testbed.errors import ConfigurationError
+from inagg_testbed.files import write_text
 from inagg_testbed.network.control import token_path
 from inagg_testbed.network.fabric import STAR, Fabric, RankOrder
 from inagg_testbed.network.links import LinkSpec
@@ -230,7 +231,7 @@ def measure(
         settings={**bench.settings, "link": testbed.network.spec.description},
         wrong=list(wrong_results(bench.cases, events)),
     )
-    (testbed.results / f"{name}.json").write_text(json.dumps(asdict(outcome), indent=2) + "\n")
+    write_text(testbed.results / f"{name}.json", json.dumps(asdict(outcome), indent=2) + "\n")
     return outcome
 
 

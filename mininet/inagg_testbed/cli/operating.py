@@ -15,7 +15,7 @@ from rich.live import Live
 
 from inagg_testbed.cli.options import RunOption, console, errors_explained, nodes_that_are_up
 from inagg_testbed.errors import ConfigurationError
-from inagg_testbed.files import check_writable, handing_over
+from inagg_testbed.files import check_writable, handing_over, writing
 from inagg_testbed.network.fabric import Fabric, SwitchPort, host_name
 from inagg_testbed.network.lifecycle import Interrupted, find_run
 from inagg_testbed.terminal import plain_table
@@ -386,7 +386,7 @@ def capture(
         console.print(
             f"capturing {place.interface} into {path}; Ctrl-C ends it", highlight=False, soft_wrap=True
         )
-        with _until_ctrl_c(), handing_over(path), path.open("wb") as file:
+        with _until_ctrl_c(), writing(path), handing_over(path), path.open("wb") as file:
             capture_frames(place, file, captured, count=count, alive=manifest.launcher.alive)
         dropped = f"; the kernel dropped {captured.dropped} more" if captured.dropped else ""
         console.print(f"{captured.frames} frames in {path}{dropped}", highlight=False, soft_wrap=True)

@@ -228,7 +228,10 @@ def errors_explained(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(128 + signal.SIGPIPE) from None
     except (LauncherError, OSError) as error:
-        complaints.print(f"[red]inagg:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
+        text = str(error)
+        if isinstance(error, OSError) and error.filename is None:
+            text = f"standard output or another file: {error.strerror}"
+        complaints.print(f"[red]inagg:[/red] {escape(text)}", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
     except Interrupted as interruption:
         outcome = "; everything has been taken down" if keeps_testbed else ""

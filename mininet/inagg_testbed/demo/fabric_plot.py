@@ -11,6 +11,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from inagg_testbed.files import writing
 from inagg_testbed.network.fabric import Fabric, host_name
 from inagg_testbed.network.traffic import LinkBytes
 
@@ -39,7 +40,8 @@ def plot_fabric(fabric: Fabric, runs: Sequence[tuple[str, Sequence[LinkBytes]]],
         axes.axis("off")
     scale = ScalarMappable(Normalize(0, most_mb), _COLOURS)
     figure.colorbar(scale, ax=list(panels), label="MB on a link, both directions", shrink=0.6)
-    figure.savefig(path, dpi=150)
+    with writing(path):
+        figure.savefig(path, dpi=150)
 
 
 def layout(fabric: Fabric) -> dict[str, Place]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from inagg_testbed.demo.run import TrainingResult
+from inagg_testbed.files import writing
 
 COLOURS = ("#6b7280", "#2563eb", "#0d9488", "#d97706", "#9333ea", "#dc2626")
 _COMPUTE = "#cbd5e1"
@@ -62,4 +63,5 @@ def finish(figure: Figure, path: Path) -> None:
     """Write a figure without the upper and right side of its frame."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
+    with writing(path):
+        figure.savefig(path, dpi=150)

@@ -17,7 +17,7 @@ import jinja2
 from inagg_testbed.demo.fabric_plot import plot_fabric
 from inagg_testbed.demo.plots import plot_losses, plot_steps
 from inagg_testbed.demo.run import Demo, DemoResult, TrainingResult, links_document, summary
-from inagg_testbed.files import handing_over, make_folder
+from inagg_testbed.files import handing_over, make_folder, write_text
 from inagg_testbed.network.fabric import STAR
 
 
@@ -49,10 +49,10 @@ def write_report(result: DemoResult, folder: Path) -> ReportFiles:
 
 def _write(result: DemoResult, files: ReportFiles) -> None:
     figures = summary(result)
-    files.summary.write_text(json.dumps(figures, indent=2) + "\n")
+    write_text(files.summary, json.dumps(figures, indent=2) + "\n")
     plot_losses(result.runs, files.plots[0])
     plot_steps(result.runs, files.plots[1])
-    files.links.write_text(json.dumps(links_document(result), indent=2) + "\n")
+    write_text(files.links, json.dumps(links_document(result), indent=2) + "\n")
     plot_fabric(result.demo.fabric, [(run.spec.label, run.links) for run in result.runs], files.fabric)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("inagg_testbed"), autoescape=True, undefined=jinja2.StrictUndefined
@@ -75,7 +75,7 @@ def _write(result: DemoResult, files: ReportFiles) -> None:
         machine=machine_description(),
         when=time.strftime("%Y-%m-%d %H:%M"),
     )
-    files.report.write_text(page)
+    write_text(files.report, page)
 
 
 TABLE_HEADER = (

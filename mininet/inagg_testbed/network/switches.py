@@ -25,6 +25,7 @@ from inagg_contract.constants import CPU_PORT
 from inagg_contract.program import inagg_p4
 from inagg_contract.sizes import data_mtu
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError, ProcessFailedError
+from inagg_testbed.files import write_text
 from inagg_testbed.network.control import token_path
 from inagg_testbed.network.fabric import CONTROL_PORT
 from inagg_testbed.network.links import WORDS, words_within
@@ -191,7 +192,7 @@ class BridgeSwitch:
         network.make_bridges(own_links=False)
         for switch in network.fabric.switches:
             shown = run_in_namespace(network.switch_node(switch).pid, "ip -details link show")
-            (results / f"{_named(network, 'switch', switch)}.log").write_text(shown)
+            write_text(results / f"{_named(network, 'switch', switch)}.log", shown)
         return [], None
 
 

@@ -25,7 +25,7 @@ from inagg_testbed.errors import (
     LauncherError,
     ProcessFailedError,
 )
-from inagg_testbed.files import handing_over, make_folder
+from inagg_testbed.files import handing_over, make_folder, write_text
 from inagg_testbed.network.control import (
     CONTROLLER_URL,
     ControllerClient,
@@ -347,7 +347,7 @@ def _start_switches(testbed: Testbed, target: SwitchTarget) -> Path:
     network, results = testbed.network, testbed.results
     addresses = p4runtime_addresses(network, controlled=testbed.controlled and testbed.has_switch)
     topology = results / "topology.toml"
-    topology.write_text(topology_toml(network.fabric, addresses))
+    write_text(topology, topology_toml(network.fabric, addresses))
     processes, testbed.pipeline = target.start(network, results, addresses)
     testbed.services.extend(processes)
     return topology

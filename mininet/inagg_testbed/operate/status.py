@@ -221,10 +221,13 @@ def _servers(servers: Sequence[Document]) -> Iterator[Text | Table]:
             str(each["jobs"]),
             f"{(each['memory'] - each['free_memory']) / 2**20:,.1f}",
             f"{each['memory'] / 2**20:,.1f}",
+            f"{each['unknown']:,}",
         )
         for each in servers
     ]
-    yield plain_table(("server", "address", "jobs", "MiB in use", "MiB"), rows, text_columns=2)
+    yield plain_table(
+        ("server", "address", "jobs", "MiB in use", "MiB", "unknown packets"), rows, text_columns=2
+    )
 
 
 def _ports(ports: list[Document]) -> Table:

@@ -41,6 +41,7 @@ _SUM = "digest"  # the file with the digest of _FILES
 _SOURCES = "control_plane.sha256"  # of the sources of the control plane, which programs include too
 _RUNTIMES_KEPT = 4  # precompiled, 100 MB each: other versions, compilers or CPUs may use the same cache
 _TIMEOUT_S = 300.0
+_TEMPORARY = ("TMPDIR", "TMP", "TEMP")  # as g++ chooses
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,8 @@ def run_compiler(*arguments: str) -> None:
         return
     full = os.strerror(errno.ENOSPC)
     if full in done.stderr:
-        raise ToolchainError(f"{command[0]}: {full} in {cache_folder()} or {tempfile.gettempdir()}")
+        temporary = next((os.environ[name] for name in _TEMPORARY if os.environ.get(name)), "/tmp")
+        raise ToolchainError(f"{command[0]}: {full} in {cache_folder()} or {temporary}")
     errors = (line for line in done.stderr.splitlines() if "error" in line)
     first = next(errors, done.stderr.strip()[-500:])
     raise ToolchainError(f"{' '.join(command)} failed: {first}\nThis is a bug in inagg_switch.")
