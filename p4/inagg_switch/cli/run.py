@@ -82,7 +82,9 @@ _CpuPort = Annotated[
 _Pcap = Annotated[
     Path | None,
     typer.Option(
-        "--pcap", metavar="DIR", help="Write capture files portN_in.pcap and portN_out.pcap for each port."
+        "--pcap",
+        metavar="DIR",
+        help="Write capture files INTERFACE_in.pcap and INTERFACE_out.pcap for each port.",
     ),
 ]
 _Trace = Annotated[

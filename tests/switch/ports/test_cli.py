@@ -200,19 +200,20 @@ def test_an_option_turns_fan_out_devices_off(
 
 
 @pytest.mark.netns
-def test_packets_are_captured_by_port_and_direction_and_traced(
+def test_packets_are_captured_by_interface_and_direction_and_traced(
     network: MakeNetwork, switch_command: list[str], tmp_path: Path
 ) -> None:
     net = network(2)
     program = PROGRAMS / "state.p4"
-    arguments = ["run", str(program), *net.port_arguments, "--grpc", f"unix:{tmp_path}/s.sock",
+    ports = ["--port", "11@port1", "--port", "12@port2"]
+    arguments = ["run", str(program), *ports, "--grpc", f"unix:{tmp_path}/s.sock",
                  "--pcap", str(tmp_path / "captures"), "--trace"]  # fmt: skip
     process = net.start_and_wait(net.switch, *switch_command, *arguments)
     assert process.stdout is not None
     sent = b"\x02\0\0\0\0\x07" + bytes(54)  # to tell this frame from those that the kernel sends
     with net.packet_socket(1) as first:
         first.send(sent)
-        while process.stdout.readline() != "packet of 60 bytes received on port 1\n":
+        while process.stdout.readline() != "packet of 60 bytes received on port 11\n":
             pass
         assert process.stdout.readline().startswith("    parser ")
     os.kill(process.pid, signal.SIGTERM)

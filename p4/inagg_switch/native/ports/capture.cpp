@@ -25,10 +25,6 @@ struct PacketHeader {
     uint32_t length;
 };
 
-std::string path_of(const std::string& folder, uint32_t port, const char* direction) {
-    return folder + "/port" + std::to_string(port) + "_" + direction + ".pcap";
-}
-
 }  // namespace
 
 CaptureFile::CaptureFile(const std::string& path) : file_(std::fopen(path.c_str(), "wbe")) {
@@ -55,7 +51,7 @@ void CaptureFile::flush() {
     dirty_ = false;
 }
 
-Capture::Capture(const std::string& folder, uint32_t port)
-    : in(path_of(folder, port, "in")), out(path_of(folder, port, "out")) {}
+Capture::Capture(const std::string& folder, const std::string& interface)
+    : in(folder + "/" + interface + "_in.pcap"), out(folder + "/" + interface + "_out.pcap") {}
 
 }  // namespace inagg::ports

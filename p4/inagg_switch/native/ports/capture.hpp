@@ -34,8 +34,9 @@ class CaptureFile {
 
 // The two capture files of a port.
 struct Capture {
-    // Creates or truncates FOLDER/portN_in.pcap and FOLDER/portN_out.pcap. Throws std::system_error.
-    Capture(const std::string& folder, uint32_t port);
+    // Creates or truncates FOLDER/INTERFACE_in.pcap and FOLDER/INTERFACE_out.pcap, BMv2's names. Throws
+    // std::system_error.
+    Capture(const std::string& folder, const std::string& interface);
     void flush() {
         in.flush();
         out.flush();

@@ -78,7 +78,7 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
             OutputQueue(options_.queue_frames, options_.queue_bytes, offloads_, shared_)));
         by_id_[id] = ports_.back().get();
         if (!options_.capture_folder.empty()) {
-            ports_.back()->capture = std::make_unique<Capture>(options_.capture_folder, id);
+            ports_.back()->capture = std::make_unique<Capture>(options_.capture_folder, interface);
         }
     }
     const uint32_t cpu_port = options_.cpu_port;
