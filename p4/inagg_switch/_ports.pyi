@@ -32,6 +32,7 @@ class PacketLoop:
         offloads: bool,
         fan_out: bool,
         cpu_port: int,
+        priority_queues: int,
         capture_folder: str,
         receives: Sequence[int],
         first: PacketLoop | None,
@@ -73,6 +74,16 @@ class PacketLoop:
     def inject(self, port: int, frame: bytes) -> bool:
         """Run a frame through the program, on the loop's thread, as if received on `port`. False: dropped, because 1000
         wait already."""
+
+    def limit_queues(
+        self,
+        port: int | None,
+        priority: int | None,
+        *,
+        packets_per_second: int | None = None,
+        depth: int | None = None,
+    ) -> None:
+        """Change a limit of the queue of a port and a priority; None: of all. 0: no limit."""
 
     def now_us(self) -> int:
         """The program's time."""

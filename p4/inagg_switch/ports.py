@@ -21,7 +21,9 @@ from inagg_switch.fan_out import FanOutDevices
 
 logger = logging.getLogger(__name__)
 
-MAX_PORT = 510  # 511 is BMv2's drop port
+DROP_PORT = 511  # BMv2's
+MAX_PORT = DROP_PORT - 1
+MAX_PRIORITY_QUEUES = 8  # v1model's priority is bit<3>
 
 
 class PortError(SwitchError):
@@ -98,7 +100,11 @@ class PortOptions:
     fan_out: bool = True
     # Port whose packets go to the controller (packet-in); None: no such port.
     cpu_port: int | None = None
-    # Folder for capture files, one for each port and direction: portN_in.pcap and portN_out.pcap. One thread only.
+    # Queues of each port: a packet with a higher standard_metadata.priority leaves first. Packets of a priority without
+    # a queue are dropped. More than one needs one thread.
+    priority_queues: int = 1
+    # Folder for capture files, one for each port and direction: INTERFACE_in.pcap and INTERFACE_out.pcap. One thread
+    # only.
     captures: Path | None = None
     # Threads that receive and send; each receives from its share of the ports. They run the program in turn.
     threads: int = 1
@@ -133,6 +139,7 @@ def _open(
             offloads=options.offloads,
             fan_out=options.fan_out,
             cpu_port=options.cpu_port or 0,
+            priority_queues=options.priority_queues,
             capture_folder=str(options.captures) if options.captures is not None else "",
             receives=receives,
             first=first,
@@ -155,6 +162,12 @@ def _check_options(specs: Sequence[PortSpec], options: PortOptions) -> None:
         raise PortError(f"{options.threads} threads: a switch of {len(specs)} ports has 1 to {len(specs)}")
     if options.threads > 1 and options.captures is not None:
         raise PortError("captures need a switch of one thread, so that their packets are in order")
+    if not 1 <= options.priority_queues <= MAX_PRIORITY_QUEUES:
+        raise PortError(
+            f"{options.priority_queues} priority queues: it must be 1 to {MAX_PRIORITY_QUEUES}, as priority has 3 bits"
+        )
+    if options.threads > 1 and options.priority_queues > 1:
+        raise PortError("priority queues need a switch of one thread")
     if options.cpu_port is not None and not 1 <= options.cpu_port <= MAX_PORT:
         raise PortError(f"CPU port {options.cpu_port}: it must be between 1 and {MAX_PORT}")
     if options.captures is not None:
@@ -182,6 +195,8 @@ class Ports:
         options = options or PortOptions()
         _check_options(specs, options)
         self.cpu_port = options.cpu_port
+        self._priority_queues = options.priority_queues
+        self._ids = {spec.id for spec in specs}
         self._loops = _open_all(specs, options)
         self._first = self._loops[0]
         self._fan_outs = [FanOutDevices(loop) for loop in self._loops]
@@ -248,6 +263,30 @@ class Ports:
     def inject(self, port: int, frame: bytes) -> bool:
         """Queue a frame for the program, as if received on `port`. False: dropped, because too many wait."""
         return self._first.inject(port, frame)
+
+    def set_queue_rate(
+        self, packets_per_second: int, port: int | None = None, priority: int | None = None
+    ) -> None:
+        """Set the rate at which a port's queue sends; 0: as fast as the link. None: of all ports, or priorities. Raises
+        PortError."""
+        self._check_queue(port, priority)
+        self._first.limit_queues(port, priority, packets_per_second=packets_per_second)
+
+    def set_queue_depth(self, packets: int, port: int | None = None, priority: int | None = None) -> None:
+        """Set how many packets a port's queue holds; 0: as many as fit. The rest is set_queue_rate()'s."""
+        self._check_queue(port, priority)
+        self._first.limit_queues(port, priority, depth=packets)
+
+    def _check_queue(self, port: int | None, priority: int | None) -> None:
+        if len(self._loops) > 1:
+            raise PortError("queues with limits need a switch of one thread")
+        if port is not None and port not in self._ids:
+            raise PortError(f"there is no port {port}")
+        if priority is not None and priority >= self._priority_queues:
+            raise PortError(
+                f"there is no queue of priority {priority}: the switch was started with"
+                f" --priority-queues {self._priority_queues}"
+            )
 
     def now(self) -> float:
         """The program's time, in seconds."""

@@ -486,6 +486,7 @@ class Switch:
         shared: int,
         copies: int,
         again: int,
+        priority: int,
     ) -> None:
         self._out.append((port, ctypes.string_at(frame, length)))
 

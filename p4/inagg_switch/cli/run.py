@@ -79,6 +79,16 @@ _CpuPort = Annotated[
         "--cpu-port", metavar="ID", help="Port whose packets go to the controller and come from it."
     ),
 ]
+_PriorityQueues = Annotated[
+    int,
+    typer.Option(
+        "--priority-queues",
+        metavar="N",
+        min=1,
+        max=8,
+        help="Queues of each port: a packet with a higher standard_metadata.priority leaves first.",
+    ),
+]
 _Pcap = Annotated[
     Path | None,
     typer.Option(
@@ -121,6 +131,7 @@ def run(
     fan_out: _FanOut = True,
     threads: _Threads = 1,
     cpu_port: _CpuPort = None,
+    priority_queues: _PriorityQueues = 1,
     pcap: _Pcap = None,
     trace: _Trace = False,
     tls_certificate: _TlsCertificate = None,
@@ -146,7 +157,12 @@ def run(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     options = PortOptions(
-        offloads=offloads, fan_out=fan_out, threads=threads, cpu_port=cpu_port, captures=pcap
+        offloads=offloads,
+        fan_out=fan_out,
+        threads=threads,
+        cpu_port=cpu_port,
+        priority_queues=priority_queues,
+        captures=pcap,
     )
     ports = Ports(specs, options)
     on_trace = _trace_printer(stop) if trace else None

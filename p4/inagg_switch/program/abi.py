@@ -4,10 +4,10 @@
 import ctypes as c
 from pathlib import Path
 
-ABI_VERSION = 9
+ABI_VERSION = 10
 
 EmitFunction = c.CFUNCTYPE(
-    None, c.c_void_p, c.c_uint32, c.POINTER(c.c_uint8), c.c_size_t, c.c_size_t, c.c_size_t, c.c_int
+    None, c.c_void_p, c.c_uint32, c.POINTER(c.c_uint8), *([c.c_size_t] * 3), c.c_int, c.c_uint32
 )
 QueueFunction = c.CFUNCTYPE(c.c_uint32, c.c_void_p, c.c_uint32)
 
@@ -163,6 +163,7 @@ class Api(c.Structure):
         ("table_modify_indirect", _INDIRECT),
         ("table_set_default_indirect", c.CFUNCTYPE(c.c_int, _VOID, _ID, _ID, _ID)),
         ("value_set_write", c.CFUNCTYPE(c.c_int, _VOID, _ID, c.POINTER(Match), c.c_size_t)),
+        ("priority_queues", c.CFUNCTYPE(None, _VOID, c.c_uint32)),
     )
 
 

@@ -25,7 +25,7 @@ void process(void* program, uint32_t port, const uint8_t* frame, size_t length, 
     int again = 0;
     for (const isw_replica& replica : group) {
         if (replica.port == port) continue;
-        emit(ctx, replica.port, frame, length, length, group.size(), again);
+        emit(ctx, replica.port, frame, length, length, group.size(), again, 0);
         again = 1;
     }
 }
@@ -48,6 +48,7 @@ extern "C" __attribute__((visibility("default"))) const isw_api* isw_program_v1(
         functions.unlock = [](void* program) { hub(program)->mutex.unlock(); };
         functions.process = process;
         functions.multicast_set = multicast_set;
+        functions.priority_queues = [](void*, uint32_t) {};
         return functions;
     }();
     return &api;

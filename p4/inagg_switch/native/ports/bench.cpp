@@ -9,7 +9,7 @@
 namespace inagg::ports {
 namespace {
 
-void count_packet(void* sent, uint32_t, const uint8_t*, size_t, size_t, size_t, int) {
+void count_packet(void* sent, uint32_t, const uint8_t*, size_t, size_t, size_t, int, uint32_t) {
     ++*static_cast<uint64_t*>(sent);
 }
 

@@ -154,18 +154,19 @@ void bind_packet_loop(nb::module_& module) {
             "__init__",
             [](ports::PacketLoop* self, const std::vector<std::pair<uint32_t, std::string>>& names,
                size_t receive_buffer_bytes, size_t send_buffer_bytes, size_t queue_frames, size_t queue_bytes,
-               bool offloads, bool fan_out, uint32_t cpu_port, const std::string& capture_folder,
-               const std::vector<uint32_t>& receives, ports::PacketLoop* first) {
-                new (self)
-                    ports::PacketLoop(names,
-                                      {receive_buffer_bytes, send_buffer_bytes, queue_frames, queue_bytes,
-                                       offloads, fan_out, cpu_port, capture_folder, receives},
-                                      first);
+               bool offloads, bool fan_out, uint32_t cpu_port, uint32_t priority_queues,
+               const std::string& capture_folder, const std::vector<uint32_t>& receives,
+               ports::PacketLoop* first) {
+                new (self) ports::PacketLoop(
+                    names,
+                    {receive_buffer_bytes, send_buffer_bytes, queue_frames, queue_bytes, offloads, fan_out,
+                     cpu_port, priority_queues, capture_folder, receives},
+                    first);
             },
             nb::arg("ports"), nb::kw_only(), nb::arg("receive_buffer_bytes"), nb::arg("send_buffer_bytes"),
             nb::arg("queue_frames"), nb::arg("queue_bytes"), nb::arg("offloads"), nb::arg("fan_out"),
-            nb::arg("cpu_port"), nb::arg("capture_folder"), nb::arg("receives"), nb::arg("first").none(),
-            nb::keep_alive<1, 12>())
+            nb::arg("cpu_port"), nb::arg("priority_queues"), nb::arg("capture_folder"), nb::arg("receives"),
+            nb::arg("first").none(), nb::keep_alive<1, 13>())
         .def("start", &ports::PacketLoop::start)
         .def("stop", &ports::PacketLoop::stop, nb::call_guard<nb::gil_scoped_release>())
         .def(
@@ -196,6 +197,19 @@ void bind_packet_loop(nb::module_& module) {
                 return self.inject(port, from_bytes(frame));
             },
             nb::arg("port"), nb::arg("frame"))
+        .def(
+            "limit_queues",
+            [](ports::PacketLoop& self, std::optional<uint32_t> port, std::optional<uint32_t> priority,
+               std::optional<uint64_t> packets_per_second, std::optional<size_t> depth) {
+                const uint32_t all = ports::PortQueues::kAll;
+                self.limit_queues(
+                    port.value_or(all), priority.value_or(all), [=](ports::QueueLimits& limits) {
+                        limits.packets_per_second = packets_per_second.value_or(limits.packets_per_second);
+                        limits.depth = depth.value_or(limits.depth);
+                    });
+            },
+            nb::arg("port").none(), nb::arg("priority").none(), nb::kw_only(),
+            nb::arg("packets_per_second").none() = nb::none(), nb::arg("depth").none() = nb::none())
         .def("now_us", &ports::PacketLoop::now_us);
 }
 

@@ -74,8 +74,9 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
         const bool receives =
             options_.receives.empty() || std::ranges::find(options_.receives, id) != options_.receives.end();
         ports_.push_back(std::make_unique<Port>(
-            id, interface, ports_.size(), receives,
-            OutputQueue(options_.queue_frames, options_.queue_bytes, offloads_, shared_)));
+            id, interface, ports_.size(), receives, PortQueues(options_.priority_queues, [this] {
+                return OutputQueue(options_.queue_frames, options_.queue_bytes, offloads_, shared_);
+            })));
         by_id_[id] = ports_.back().get();
         if (!options_.capture_folder.empty()) {
             ports_.back()->capture = std::make_unique<Capture>(options_.capture_folder, interface);
@@ -148,6 +149,10 @@ void PacketLoop::stop() {
 void PacketLoop::set_program(Program program) {
     const std::lock_guard guard(program_mutex_);
     program_ = program;
+    if (program.api == nullptr) return;
+    program.api->lock(program.handle);
+    program.api->priority_queues(program.handle, options_.priority_queues);
+    program.api->unlock(program.handle);
 }
 
 uint64_t PacketLoop::now_us() const {
@@ -158,16 +163,30 @@ uint64_t PacketLoop::now_us() const {
 void PacketLoop::run() {
     std::array<epoll_event, kEpollEvents> events;
     while (!stopping_) {
-        const int patience = fan_outs_.needs_sweep() ? static_cast<int>(kSweepUs / 1000) : -1;
-        const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), patience);
+        const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), patience());
         for (int i = 0; i < count && !stopping_; ++i) handle(events[i].data.u64, events[i].events);
         // This follows the bursts of all ports, so that one call sends a port's frames from all of them.
         flush_dirty();
+        if (limited_) flush_held();
         if (const uint64_t now = now_us(); now - swept_us_ >= kSweepUs) {
             swept_us_ = now;
             fan_outs_.sweep(now);
         }
     }
+}
+
+// Milliseconds until the loop has something to do without an event; -1: never.
+int PacketLoop::patience() const {
+    const int sweep = fan_outs_.needs_sweep() ? static_cast<int>(kSweepUs / 1000) : -1;
+    if (!limited_) return sweep;
+    uint64_t due = PortQueues::kNever;
+    for (const auto& port : ports_) {
+        if (port->held) due = std::min(due, port->queues.due_us());
+    }
+    if (due == PortQueues::kNever) return sweep;
+    const uint64_t now = now_us();
+    const uint64_t wait = due <= now ? 0 : (due - now + 999) / 1000;
+    return static_cast<int>(std::min<uint64_t>(wait, kSweepUs / 1000));
 }
 
 void PacketLoop::handle(uint64_t token, uint32_t events) {
@@ -315,21 +334,22 @@ uint32_t PacketLoop::waiting(uint32_t id) {
             kernel.clear();
         }
     }
-    if (kernel.is_empty() && !port->blocked) return 0;
+    if (kernel.is_empty() && !port->blocked && !port->held) return 0;
     const size_t clones = port->clones_wait ? cloning_->queue.packets() : 0;
-    return static_cast<uint32_t>(kernel.packets() + port->queue.packets() + clones);
+    return static_cast<uint32_t>(kernel.packets() + port->queues.packets() + clones);
 }
 
 // Takes a frame that the program emitted. The program is locked.
 void PacketLoop::take(uint32_t id, const uint8_t* frame, size_t length, size_t shared, size_t copies,
-                      bool again) {
+                      bool again, uint32_t priority) {
     copies_.last_is_kept &= again;
     Port* port = receiver(id, frame, length);
     if (port == nullptr) return;
-    if (copies > 1 && fan_outs_.possible() && keep_copy(*port, frame, length, shared)) return;
+    const bool may_clone = copies > 1 && options_.priority_queues == 1 && !limited_ && fan_outs_.possible();
+    if (may_clone && keep_copy(*port, frame, length, shared)) return;
     // A clone of the packet leaves behind the copies that the program emitted before it.
     if (!copies_.ports.empty()) send_copies();
-    enqueue(*port, frame, length, shared);
+    enqueue(*port, priority, frame, length, shared);
 }
 
 // Returns the port that sends the frame; null if none does.
@@ -401,7 +421,7 @@ void PacketLoop::send_copies() {
                       ? fan_outs_.find(copies_.ports, burst_us_)
                       : nullptr;
     if (fan == nullptr || !clone(*fan, frame, length)) {
-        for (Port* port : copies_.ports) enqueue(*port, frame, length, copies_.shared);
+        for (Port* port : copies_.ports) enqueue(*port, 0, frame, length, copies_.shared);
     }
     copies_.ports.clear();
 }
@@ -418,8 +438,8 @@ bool PacketLoop::clone(FanOut& fan, const uint8_t* frame, size_t length) {
 bool PacketLoop::begin_clones(FanOut& fan) {
     flush_clones();
     for (Port* port : fan.ports) {
-        if (!port->queue.empty() && !port->blocked) flush(*port);
-        if (!port->queue.empty()) return false;
+        if (!port->queues.empty() && !port->blocked) flush(*port);
+        if (!port->queues.empty()) return false;
     }
     cloning_ = &fan;
     longest_clone_ = fan.longest();
@@ -462,15 +482,15 @@ void PacketLoop::flush_clones() {
     }
 }
 
-void PacketLoop::enqueue(Port& port, const uint8_t* frame, size_t length, size_t shared) {
+void PacketLoop::enqueue(Port& port, uint32_t priority, const uint8_t* frame, size_t length, size_t shared) {
     if (port.clones_wait) flush_clones();
     const size_t limit = port.link.mtu + ETH_HLEN;
     const auto payload = shared_payload(frame, length, shared);
-    if (!port.queue.push(frame, length, limit, payload)) {
+    if (!port.queues.push(priority, frame, length, limit, payload)) {
         // A burst may hold more frames for a port than its queue. Unless the kernel refuses frames, sending
         // makes room.
         if (!port.blocked) flush(port);
-        if (!port.queue.push(frame, length, limit, payload)) {
+        if (!port.queues.push(priority, frame, length, limit, payload)) {
             port.counters.drop(Drop::kTxQueueFull).add(1);
             return;
         }
@@ -495,6 +515,21 @@ bool PacketLoop::inject(uint32_t port, std::string frame) {
     return true;
 }
 
+void PacketLoop::limit_queues(uint32_t id, uint32_t priority, std::function<void(QueueLimits&)> change) {
+    {
+        const std::lock_guard guard(injected_mutex_);
+        requests_.emplace_back([this, id, priority, change = std::move(change)] {
+            limited_ = true;
+            for (auto& port : ports_) {
+                if (id != PortQueues::kAll && port->id != id) continue;
+                port->queues.limit(priority, change);
+                if (!port->blocked) flush(*port);
+            }
+        });
+    }
+    wake();
+}
+
 void PacketLoop::fan_out_made(uint32_t id, int fd) {
     fan_outs_.made(id, fd);
     wake();
@@ -510,10 +545,13 @@ void PacketLoop::process_injected() {
     [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
     fan_outs_.take_made();
     std::vector<std::pair<uint32_t, std::string>> frames;
+    std::vector<std::function<void()>> requests;
     {
         const std::lock_guard guard(injected_mutex_);
         frames.swap(injected_);
+        requests.swap(requests_);
     }
+    for (const auto& request : requests) request();
     const std::lock_guard guard(program_mutex_);
     if (program_.api == nullptr || frames.empty()) return;
     const uint64_t now = begin_burst();
@@ -540,30 +578,40 @@ void PacketLoop::flush_dirty() {
     dirty_.clear();
 }
 
-// Sends the port's queue until it is empty or the kernel accepts no more; then epoll waits for EPOLLOUT.
+// Sends from queues whose rate is due.
+void PacketLoop::flush_held() {
+    for (auto& port : ports_) {
+        if (port->held && !port->blocked) flush(*port);
+    }
+}
+
+// Sends the port's queues until they are empty, their rates hold the rest, or the kernel accepts no more;
+// then epoll waits for EPOLLOUT.
 void PacketLoop::flush(Port& port) {
     std::array<FramePieces, kSendBatch> frames;
-    while (!port.queue.empty()) {
-        const size_t count = port.queue.peek(frames.data(), frames.size());
+    while (PortQueues::Queue* queue = port.queues.next(now_us())) {
+        const size_t count = queue->packets.peek(frames.data(), queue->burst(frames.size()));
         const int sent = port.socket.send(frames.data(), count);
         if (sent > 0) {
-            const OutputQueue::Amount amount = port.queue.pop(static_cast<size_t>(sent));
+            const OutputQueue::Amount amount = queue->packets.pop(static_cast<size_t>(sent));
+            queue->sent(amount.packets);
             port.counters.tx_packets.add(amount.packets);
             port.counters.tx_bytes.add(amount.bytes);
             port.waiting.sent(amount.packets, amount.bytes);
         } else if (sent == -EAGAIN) {
             watch(port, true);
             return;
-        } else if (sent != -EINTR && !drop_refused(port, -sent)) {
+        } else if (sent != -EINTR && !drop_refused(port, queue->packets, -sent)) {
             return;
         }
     }
     watch(port, false);
+    port.held = !port.queues.empty();
 }
 
-// Drops the queue's oldest frame, which the kernel refused with this errno. Returns false if the interface is
-// down or gone and the whole queue was dropped.
-bool PacketLoop::drop_refused(Port& port, int error) {
+// Drops a queue's oldest frame, which the kernel refused with this errno. Returns false if the interface is
+// down or gone and all queues were dropped.
+bool PacketLoop::drop_refused(Port& port, OutputQueue& queue, int error) {
     Drop reason = Drop::kTxError;
     switch (error) {
         case ENETDOWN:
@@ -583,12 +631,13 @@ bool PacketLoop::drop_refused(Port& port, int error) {
                 report(port, true, std::string("a frame could not be sent: ") + std::strerror(error));
             }
     }
-    port.counters.drop(reason).add(port.queue.pop(1).packets);
+    port.counters.drop(reason).add(queue.pop(1).packets);
     return true;
 }
 
 void PacketLoop::abandon_queue(Port& port, Drop reason) {
-    port.counters.drop(reason).add(port.queue.clear().packets);
+    port.counters.drop(reason).add(port.queues.clear());
+    port.held = false;
     watch(port, false);
 }
 

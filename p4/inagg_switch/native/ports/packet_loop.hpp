@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -59,6 +60,9 @@ struct Options {
     bool fan_out = true;
     // Frames that the program sends to this port number go to the controller. 0: there is no CPU port.
     uint32_t cpu_port = 0;
+    // Queues of each port, by standard_metadata.priority: a packet of a higher priority leaves first. More
+    // than one turns fan-outs off.
+    uint32_t priority_queues = 1;
     // Folder for capture files. Empty: no capture.
     std::string capture_folder;
     // The ports whose frames the loop receives, if it is one of several that serve a switch. Empty: all.
@@ -121,6 +125,10 @@ class PacketLoop {
     // Returns false, and drops the frame, if kMaxInjected frames are waiting.
     bool inject(uint32_t port, std::string frame);
 
+    // Changes the limits of a port's queue of one priority, or of all; kAll: of every port. Takes effect
+    // within the next iteration of the loop, and before inject()ed frames.
+    void limit_queues(uint32_t port, uint32_t priority, std::function<void(QueueLimits&)> change);
+
     // For the maker of fan-out devices (fan_out.hpp).
     FanOuts& fan_outs() { return fan_outs_; }
     const FanOuts& fan_outs() const { return fan_outs_; }
@@ -166,14 +174,15 @@ class PacketLoop {
         if (!copies_.ports.empty()) send_copies();
     }
     static void emit(void* self, uint32_t port, const uint8_t* frame, size_t length, size_t shared,
-                     size_t copies, int again) {
-        static_cast<PacketLoop*>(self)->take(port, frame, length, shared, copies, again != 0);
+                     size_t copies, int again, uint32_t priority) {
+        static_cast<PacketLoop*>(self)->take(port, frame, length, shared, copies, again != 0, priority);
     }
     static uint32_t queue_length(void* self, uint32_t port) {
         return static_cast<PacketLoop*>(self)->waiting(port);
     }
     uint32_t waiting(uint32_t id);
-    void take(uint32_t id, const uint8_t* frame, size_t length, size_t shared, size_t copies, bool again);
+    void take(uint32_t id, const uint8_t* frame, size_t length, size_t shared, size_t copies, bool again,
+              uint32_t priority);
     Port* receiver(uint32_t id, const uint8_t* frame, size_t length);
     bool keep_copy(Port& port, const uint8_t* frame, size_t length, size_t shared);
     bool equals_kept(const uint8_t* frame, size_t length, size_t shared) const;
@@ -182,14 +191,16 @@ class PacketLoop {
     bool clone(FanOut& fan, const uint8_t* frame, size_t length);
     bool begin_clones(FanOut& fan);
     void flush_clones();
-    void enqueue(Port& port, const uint8_t* frame, size_t length, size_t shared);
+    void enqueue(Port& port, uint32_t priority, const uint8_t* frame, size_t length, size_t shared);
     std::span<const uint8_t> shared_payload(const uint8_t* frame, size_t length, size_t shared);
     void send_to_cpu(const uint8_t* frame, size_t length);
     void process_injected();
     void flush_captures();
     void flush_dirty();
     void flush(Port& port);
-    bool drop_refused(Port& port, int error);
+    void flush_held();
+    int patience() const;
+    bool drop_refused(Port& port, OutputQueue& queue, int error);
     void abandon_queue(Port& port, Drop reason);
 
     void watch(Port& port, bool for_output);
@@ -228,8 +239,10 @@ class PacketLoop {
     WaitingQueue<std::string> to_cpu_;
     Counter to_cpu_drops_;
     static constexpr size_t kMaxInjected = 1000;  // frames
-    std::mutex injected_mutex_;                   // guards injected_; no other lock is taken while it is held
+    std::mutex injected_mutex_;  // guards the next two; no other lock is taken while it is held
     std::vector<std::pair<uint32_t, std::string>> injected_;
+    std::vector<std::function<void()>> requests_;  // of limit_queues()
+    bool limited_ = false;                         // a queue has or had a rate or a depth
 
     int epoll_ = -1;
     int wake_ = -1;   // eventfd: stop, a frame was injected, or a fan-out device was made

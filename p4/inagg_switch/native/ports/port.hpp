@@ -12,19 +12,19 @@
 #include "ports/backlog.hpp"
 #include "ports/capture.hpp"
 #include "ports/counters.hpp"
-#include "ports/queue.hpp"
+#include "ports/port_queues.hpp"
 #include "ports/socket.hpp"
 
 namespace inagg::ports {
 
 // One port of a PacketLoop. The loop's thread owns it, except where a comment says otherwise.
 struct Port {
-    Port(uint32_t id_, std::string interface_, uint64_t token_, bool receives_, OutputQueue queue_)
+    Port(uint32_t id_, std::string interface_, uint64_t token_, bool receives_, PortQueues queues_)
         : id(id_),
           interface(std::move(interface_)),
           token(token_),
           receives(receives_),
-          queue(std::move(queue_)) {}
+          queues(std::move(queues_)) {}
 
     const uint32_t id;
     const std::string interface;
@@ -32,7 +32,7 @@ struct Port {
     const bool receives;   // false: the loop only sends; another one receives, and reports the link's changes
     PacketSocket socket;
     Link link;
-    OutputQueue queue;
+    PortQueues queues;
     Waiting waiting;             // in the kernel
     uint64_t waiting_burst = 0;  // in which `waiting` was brought up to date
     PortCounters counters;
@@ -41,7 +41,8 @@ struct Port {
     std::atomic<bool> up{false};       // statistics() reads it on any thread
     bool dirty = false;                // the loop sends the queue after this burst
     bool blocked = false;              // the kernel accepts no more frames: epoll waits for EPOLLOUT
-    // Clones for this port wait in the queue of a FanOut. Only then is `queue` empty.
+    bool held = false;                 // packets wait for the rate of their queue
+    // Clones for this port wait in the queue of a FanOut. Only then are `queues` empty.
     bool clones_wait = false;
     // The reasons for drops of received frames that have been logged.
     std::array<bool, static_cast<size_t>(Drop::kCount)> reported{};

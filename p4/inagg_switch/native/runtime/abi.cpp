@@ -232,6 +232,8 @@ int value_set_write(void* handle, std::uint32_t value_set, const isw_match* rows
     return with(program(handle).value_sets, value_set, [&](ValueSet& v) { return v.write(rows, count); });
 }
 
+void priority_queues(void* handle, std::uint32_t count) { program(handle).priority_queues = count; }
+
 }  // namespace
 
 isw_api api_with(void* (*create)(std::uint64_t seed, isw_text_fn why, void* ctx)) {
@@ -275,6 +277,7 @@ isw_api api_with(void* (*create)(std::uint64_t seed, isw_text_fn why, void* ctx)
         table_modify_indirect,
         table_set_default_indirect,
         value_set_write,
+        priority_queues,
     };
 }
 

@@ -66,6 +66,7 @@ class ProgramBase {
     void* digest_context = nullptr;
     isw_log_fn log_to = nullptr;
     void* log_context = nullptr;
+    std::uint32_t priority_queues = 1;
 };
 
 // The function table of program.h for programs that `create` makes.

@@ -34,15 +34,16 @@
 extern "C" {
 #endif
 
-#define ISW_ABI_VERSION 9u
+#define ISW_ABI_VERSION 10u
 
 // Called for each packet that leaves through `port`. `frame` is valid during the call only, but its last
 // `shared` bytes until process() returns. All packets with shared > 0 in one call of process() have the same
 // length and the same last `shared` bytes. `copies`: how many copies of the packet the program makes, this
 // one and dropped ones included; more than 1 if it is multicast. `again` is not 0 if the frame is known to
-// equal that of the call before, in the same process(); `shared` is then the same too.
+// equal that of the call before, in the same process(); `shared` is then the same too. `priority` is below
+// the number of priority queues.
 typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length, size_t shared,
-                            size_t copies, int again);
+                            size_t copies, int again, uint32_t priority);
 
 // Returns how many packets wait to leave through a port.
 typedef uint32_t (*isw_queue_fn)(void* ctx, uint32_t port);
@@ -220,6 +221,9 @@ typedef struct isw_api {
 
     // Replaces the members of a parser value set: `count` rows, each with one isw_match per field.
     int (*value_set_write)(void* program, uint32_t value_set, const isw_match* rows, size_t count);
+
+    // Sets the number of queues of each port, 1 at first. Packets of a higher `priority` are dropped.
+    void (*priority_queues)(void* program, uint32_t count);
 } isw_api;
 
 // Longest frame accepted, in bytes: the largest IP packet (65535) and its Ethernet header, rounded up.

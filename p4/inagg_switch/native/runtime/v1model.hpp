@@ -305,9 +305,9 @@ class V1Pipeline : public V1Program {
     void send(Derived& self, Packet& packet, std::uint32_t port, std::uint64_t now_us, isw_emit_fn emit,
               void* ctx) {
         if (stopped()) return;
-        if (packet.standard.priority != 0) {
-            // simple_switch has one queue per port unless it is started with more.
-            ISW_TRACE("dropped: there is no queue of priority " + std::to_string(packet.standard.priority));
+        const auto priority = static_cast<std::uint32_t>(packet.standard.priority);
+        if (priority >= priority_queues) {
+            ISW_TRACE("dropped: there is no queue of priority " + std::to_string(priority));
             return;
         }
         if constexpr (Derived::kRequests) requests.clone_list = requests.recirculate = 0;
@@ -342,7 +342,8 @@ class V1Pipeline : public V1Program {
             if (copies_ > 1) {
                 const auto outcome = decltype(self.outcome)::of(packet);
                 if (deparsed_ && outcome == self.outcome) {
-                    emit(ctx, port, packet_out.data(), packet_out.length(), packet_out.shared(), copies_, 1);
+                    emit(ctx, port, packet_out.data(), packet_out.length(), packet_out.shared(), copies_, 1,
+                         priority);
                     return;
                 }
                 self.outcome = outcome;
@@ -370,7 +371,7 @@ class V1Pipeline : public V1Program {
         }
         ISW_TRACE("packet of " + std::to_string(packet_out.length()) + " bytes sent to port " +
                   std::to_string(port));
-        emit(ctx, port, packet_out.data(), packet_out.length(), packet_out.shared(), copies_, 0);
+        emit(ctx, port, packet_out.data(), packet_out.length(), packet_out.shared(), copies_, 0, priority);
     }
 };
 
