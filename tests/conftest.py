@@ -2,7 +2,6 @@
 """Fixtures of all tests: capabilities of this machine, probed once, and skips that name what is missing."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -11,6 +10,7 @@ import pytest
 
 import inagg_p4runtime.messages  # noqa: F401  tests import p4.v1, before what they test does
 from tests import ROOT
+from tests.bmv2_commands import bmv2_command
 from tests.examples import EXPLORE
 from tests.forks import OF_COMMANDS, OF_RANKS, Forks, forked_processes
 
@@ -25,7 +25,7 @@ MISSING: dict[str, str | None] = {
         (
             f"{tool} is not on PATH"
             for tool in ("p4c-bm2-ss", "simple_switch_grpc")
-            if shutil.which(tool) is None
+            if bmv2_command(tool) is None
         ),
         None,
     ),

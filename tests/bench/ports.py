@@ -18,7 +18,6 @@ import argparse
 import ctypes
 import json
 import multiprocessing
-import shutil
 import signal
 import socket
 import statistics
@@ -37,6 +36,7 @@ from typing import Any
 import numpy as np
 
 from tests import INAGG_P4
+from tests.bmv2_commands import bmv2_command
 from tests.switch.network import Network
 
 UDP_SEGMENT, UDP_GRO = 103, 104
@@ -293,7 +293,7 @@ def repeat(name: str, count: int, run: Callable[[Path], dict[str, float]]) -> di
 
 def chosen(names: list[str]) -> list[Setting]:
     """The settings with these names. Prints that BMv2 is skipped if it is not installed."""
-    missing = [tool for tool in ("p4c-bm2-ss", "simple_switch_grpc") if shutil.which(tool) is None]
+    missing = [tool for tool in ("p4c-bm2-ss", "simple_switch_grpc") if bmv2_command(tool) is None]
     if "bmv2" in names and missing:
         print(f"bmv2: skipped, {' and '.join(missing)} not on PATH")
         names = [name for name in names if name != "bmv2"]

@@ -26,6 +26,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.bmv2_commands import bmv2_command
 from tests.free_ports import free_port
 
 _PACKET_IN, _PACKET_OUT = 3, 4
@@ -45,8 +46,8 @@ class Bmv2Error(Exception):
 def available() -> bool:
     """Whether p4c and simple_switch are on PATH, and libnanomsg where the loader finds it."""
     return (
-        shutil.which("p4c-bm2-ss") is not None
-        and shutil.which("simple_switch") is not None
+        bmv2_command("p4c-bm2-ss") is not None
+        and bmv2_command("simple_switch") is not None
         and ctypes.util.find_library("nanomsg") is not None
     )
 

@@ -48,7 +48,15 @@ def requirements() -> Iterator[Requirement]:
     )
     for command in _BMV2_COMMANDS:
         remedy = "only for --switch bmv2: build p4c and behavioral-model and put them on PATH"
-        yield Requirement(command, shutil.which(command) is not None, remedy, "bmv2")
+        yield Requirement(command, _is_bmv2(shutil.which(command)), remedy, "bmv2")
+
+
+def _is_bmv2(command: str | None) -> bool:
+    """Whether a command is there, and not one that `inagg-switch shims` wrote."""
+    if command is None:
+        return False
+    shown = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
+    return "inagg" not in shown.stdout
 
 
 def _mininet() -> Requirement:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """P4Info: the same as p4c's, ids included."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from inagg_switch.compiler.p4info.ids import one_at_a_time
 from inagg_switch.compiler.parse.preprocess import preprocess, preprocess_text
 from inagg_switch.program.values import field_widths
 from tests import INAGG_P4
+from tests.bmv2_commands import bmv2_command
 from tests.switch import PROGRAMS
 from tests.switch.snippets import v1program
 
@@ -74,7 +74,7 @@ def test_the_checked_in_p4info_of_inagg_is_up_to_date() -> None:
 
 
 def p4c_writes(program: Path, folder: Path) -> pb.P4Info:
-    assert shutil.which("p4c-bm2-ss")
+    assert bmv2_command("p4c-bm2-ss")
     subprocess.run(
         ["p4c-bm2-ss", "-o", str(folder / "x.json"), "--p4runtime-files", str(folder / "x.txtpb"), str(program)],
         check=True, capture_output=True,

@@ -4,7 +4,6 @@
 docs/switch.md lists the requests that the two answer differently.
 """
 
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from inagg_switch import Switch
 from inagg_switch.p4runtime.errors import Code
 from inagg_switch.p4runtime.server import SwitchServer
 from inagg_switch.ports import PortOptions, Ports
+from tests.bmv2_commands import bmv2_command
 from tests.free_ports import free_port
 from tests.switch import bmv2
 from tests.switch.p4runtime.client import SMALL_P4, Connect, Controller, SetRequest, Update, batch_codes
@@ -349,7 +349,7 @@ def configured_bmv2(
 
 
 needs_bmv2 = pytest.mark.skipif(
-    not (shutil.which("p4c-bm2-ss") and shutil.which("simple_switch_grpc")),
+    not (bmv2_command("p4c-bm2-ss") and bmv2_command("simple_switch_grpc")),
     reason="p4c or simple_switch_grpc is missing",
 )
 
