@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
-from inagg_switch.cli import bench, programs, run
+from inagg_switch.cli import bench, programs, run, shims
 from inagg_switch.errors import CompileError, SwitchError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -49,6 +49,7 @@ def shell(
 
 app.command()(programs.explain)
 app.command()(bench.bench)
+app.command()(shims.shims)
 
 
 def main() -> None:

@@ -39,7 +39,10 @@ _PortSpecs = Annotated[
 ]
 _Program = Annotated[
     Path | None,
-    typer.Argument(metavar="PROGRAM.p4", help="Program to run from the start; else a controller sets one."),
+    typer.Argument(
+        metavar="PROGRAM",
+        help="Program to run from the start, as P4 source or as a device config; else a controller sets one.",
+    ),
 ]
 _Grpc = Annotated[
     str, typer.Option("--grpc", metavar="ADDRESS", help="Serve P4Runtime at HOST:PORT or unix:PATH.")
@@ -89,6 +92,14 @@ _PriorityQueues = Annotated[
         help="Queues of each port: a packet with a higher standard_metadata.priority leaves first.",
     ),
 ]
+_Console = Annotated[
+    str | None,
+    typer.Option(
+        "--console",
+        metavar="HOST:PORT",
+        help="Serve simple_switch_CLI (inagg-switch shims) there. Its clients may change everything.",
+    ),
+]
 _Pcap = Annotated[
     Path | None,
     typer.Option(
@@ -132,6 +143,7 @@ def run(
     threads: _Threads = 1,
     cpu_port: _CpuPort = None,
     priority_queues: _PriorityQueues = 1,
+    console: _Console = None,
     pcap: _Pcap = None,
     trace: _Trace = False,
     tls_certificate: _TlsCertificate = None,
@@ -141,6 +153,8 @@ def run(
     log_level: _LogLevel = "info",
 ) -> None:
     """Run a switch until SIGINT or SIGTERM. Prints "ready" when it serves. Needs CAP_NET_RAW."""
+    from inagg_switch.console.interpreter import Interpreter
+    from inagg_switch.console.server import ConsoleServer
     from inagg_switch.p4runtime.server import SwitchServer
     from inagg_switch.ports import PortOptions, Ports, PortSpec
     from inagg_switch.switch import Switch
@@ -149,10 +163,12 @@ def run(
     tls = _tls(tls_certificate, tls_key, tls_client_ca)
     specs = [PortSpec.parse(text) for text in port]
     defines = parse_defines(define)
-    loaded = None
+    loaded = config = None
     if program is not None:
         check_readable(program)
-        loaded = Switch.from_p4(program, defines, include_paths=include or (), traced=trace)
+        config = _source_in_config(program)
+        if config is None:
+            loaded = Switch.from_p4(program, defines, include_paths=include or (), traced=trace)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -167,17 +183,32 @@ def run(
     ports = Ports(specs, options)
     on_trace = _trace_printer(stop) if trace else None
     try:
-        server = SwitchServer(ports, device_id=device_id, address=grpc, tls=tls, on_trace=on_trace)
-        try:
+        # They listen before a device config is compiled: who starts many switches waits for their ports, and not long.
+        with ExitStack() as listening:
+            server = SwitchServer(ports, device_id=device_id, address=grpc, tls=tls, on_trace=on_trace)
+            listening.callback(server.stop)
+            if console is not None:
+                commands = ConsoleServer(console, Interpreter(server, ports))
+                listening.callback(commands.stop)
+            if config is not None:
+                loaded = Switch.from_source(config, name=str(program), traced=trace)
             if loaded is not None:
                 server.load(loaded)
+            if console is not None:
+                commands.start()
             _serve(ports, server, metrics, stop)
-        finally:
-            server.stop()
     finally:
         ports.stop()
         if stats is not None:
             _write_statistics(ports, stats)
+
+
+def _source_in_config(program: Path) -> str | None:
+    """The source in a device config as JSON; None for P4 source."""
+    from inagg_switch.p4runtime.device_config import source_of
+
+    content = program.read_bytes()
+    return source_of(content) if content.lstrip().startswith(b"{") else None
 
 
 def _serve(ports: "Ports", server: "SwitchServer", metrics: str | None, stop: threading.Event) -> None:

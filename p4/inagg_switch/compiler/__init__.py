@@ -28,7 +28,7 @@ from inagg_switch.compiler.parse.preprocess import preprocess
 from inagg_switch.compiler.reach import reached
 from inagg_switch.errors import CompileError, Position
 
-__all__ = ["Compiled", "compile_file", "compile_source", "front_end", "generate", "lower_file"]
+__all__ = ["Compiled", "check_file", "compile_file", "compile_source", "front_end", "generate", "lower_file"]
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,17 @@ def compile_file(
 ) -> Compiled:
     """Compiles a P4 file, or takes the artifact from the cache. A traced program reports what it does with each packet,
     and is slower. Raises CompileError or ToolchainError."""
-    files: Mapping[str, Sequence[str]] = {}
-    try:
-        preprocessed = preprocess(path, defines, include_paths)
-        files = preprocessed.files
-        return compile_source(preprocessed.text, str(path), traced=traced)
-    except CompileError as error:
-        _show_source(error, files)
-        raise
+    with _preprocessed(path, defines, include_paths) as source:
+        return compile_source(source, str(path), traced=traced)
+
+
+def check_file(
+    path: Path | str, defines: Mapping[str, str] | None = None, include_paths: Sequence[Path | str] = ()
+) -> tuple[str, P4Info]:
+    """Finds all errors that compile_file() would find in a file, without a library. Returns the preprocessed text and
+    the P4Info. Raises CompileError."""
+    with _preprocessed(path, defines, include_paths) as source:
+        return source, generate(source, str(path))[1]
 
 
 def compile_source(source: str, name: str = "<source>", *, traced: bool = False) -> Compiled:
@@ -92,14 +95,25 @@ def lower_file(
     path: Path | str, defines: Mapping[str, str] | None = None, include_paths: Sequence[Path | str] = ()
 ) -> ir.Program:
     """Runs stages 1 to 5 on a file, for callers that inspect a program. Raises CompileError."""
+    with _preprocessed(path, defines, include_paths) as source, _reported(source, str(path)):
+        return lower(front_end(source, str(path)))
+
+
+@contextmanager
+def _preprocessed(
+    path: Path | str, defines: Mapping[str, str] | None, include_paths: Sequence[Path | str]
+) -> Iterator[str]:
+    """The preprocessed text of a file. Adds to each CompileError the line of the file that it points at."""
     files: Mapping[str, Sequence[str]] = {}
     try:
         preprocessed = preprocess(path, defines, include_paths)
         files = preprocessed.files
-        with _reported(preprocessed.text, str(path)):
-            return lower(front_end(preprocessed.text, str(path)))
+        yield preprocessed.text
     except CompileError as error:
-        _show_source(error, files)
+        for one in error.errors:
+            lines = files.get(one.path)
+            if lines is not None and 1 <= one.line <= len(lines):
+                one.source_line = lines[one.line - 1]
         raise
 
 
@@ -114,10 +128,3 @@ def _reported(source: str, name: str) -> Iterator[None]:
         raise
     except RecursionError:
         raise CompileError("the program is nested too deeply", Position(name, 1, 1)) from None
-
-
-def _show_source(error: CompileError, files: Mapping[str, Sequence[str]]) -> None:
-    for one in error.errors:
-        lines = files.get(one.path)
-        if lines is not None and 1 <= one.line <= len(lines):
-            one.source_line = lines[one.line - 1]

@@ -62,6 +62,12 @@ class Pipeline:
         )
         self._run(Target(program, config, self._now))
 
+    def restart(self) -> None:
+        """Run the running program again, from its initial state."""
+        assert self.running is not None
+        config = self.running.config
+        self._run(Target(self._compile(source_of(config.p4_device_config)), config, self._now))
+
     def prepare(self, request: Request) -> Target | None:
         """Compile the program of a request, which takes seconds.
 

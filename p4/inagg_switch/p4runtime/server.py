@@ -7,6 +7,7 @@ import ssl
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -201,6 +202,15 @@ class SwitchServer:
         """
         self._listen(program)
         self._pipeline.start_with(program, program.source)
+
+    def exclusive(self) -> AbstractContextManager[Target]:
+        """Hold the lock of the control plane in a block; yields the running program. Raises RequestError if there is
+        none."""
+        return self._service.exclusive()
+
+    def restart(self) -> None:
+        """Run the program again, from its initial state. Call it inside exclusive()."""
+        self._pipeline.restart()
 
     def start(self) -> None:
         """Start the ports and all threads, then serve."""

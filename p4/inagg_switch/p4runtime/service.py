@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 import grpc
@@ -261,6 +262,17 @@ class P4RuntimeService:
         if target is None:
             raise RequestError(Code.FAILED_PRECONDITION, "no program is loaded: set a pipeline config first")
         return target
+
+    @contextmanager
+    def exclusive(self) -> Iterator[Target]:
+        """Hold the lock of Writes and Reads in a block; yields the running program. Raises RequestError if there is
+        none."""
+        with self._state:
+            if self._pipeline.running is None:
+                raise RequestError(
+                    Code.FAILED_PRECONDITION, "no program is running: set a pipeline config first"
+                )
+            yield self._pipeline.running
 
     # The stream
 

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries out lines of simple_switch_CLI's language. Its reference is BMv2's tools/runtime_CLI.py."""
+
+import logging
+
+from inagg_switch.console.commands import COMMANDS
+from inagg_switch.console.context import CommandError, Context, Kept
+from inagg_switch.console.wire import Answer
+from inagg_switch.p4runtime.errors import RequestError
+from inagg_switch.p4runtime.server import SwitchServer
+from inagg_switch.ports import Ports
+
+logger = logging.getLogger(__name__)
+
+
+class Interpreter:
+    """Executes commands, each with the lock of the control plane. What it keeps, such as handles, ends with the
+    program."""
+
+    def __init__(self, server: SwitchServer, ports: Ports) -> None:
+        self._server = server
+        self._ports = ports
+        self._kept = Kept(None)
+
+    def execute(self, line: str) -> Answer:
+        """Carry out one line; return what it prints. An empty line and a comment (# or //) do nothing."""
+        words = line.split()
+        if not words or words[0].startswith(("#", "//")):
+            return Answer("")
+        if words[0] in ("help", "?"):
+            return Answer(_help(words[1:]))
+        if words[0] not in COMMANDS:
+            return Answer(f"*** Unknown syntax: {line.strip()}\n")
+        try:
+            return self._run(words[0], words[1:])
+        except RequestError as error:
+            return Answer(f"Error: {error}\n")
+        except Exception:  # a defect of ours; the client gets an answer, and the next command works
+            logger.exception("command failed: %s", line)
+            return Answer("Error: the switch failed on this command: see its log\n")
+
+    def _run(self, name: str, arguments: list[str]) -> Answer:
+        with self._server.exclusive() as target:
+            if self._kept.target is not target:
+                self._kept = Kept(target)
+            context = Context(target, self._kept, self._ports, self._server.restart)
+            try:
+                COMMANDS[name](context, arguments)
+            except CommandError as error:
+                context.print(str(error))
+            return Answer("".join(context.printed), "".join(context.notes))
+
+
+def _help(names: list[str]) -> str:
+    if not names:
+        return "Commands (help COMMAND shows one):\n" + "".join(f"  {name}\n" for name in sorted(COMMANDS))
+    command = COMMANDS.get(names[0])
+    return f"{command.__doc__}\n" if command is not None else f"*** No help on {names[0]}\n"

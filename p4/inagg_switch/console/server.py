@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Listens for clients of the console, and carries out their commands one after the other."""
+
+import socketserver
+import threading
+
+from inagg_switch.console.interpreter import Interpreter
+from inagg_switch.console.wire import answer, receive
+from inagg_switch.p4runtime.server import ServerError, host_and_port
+
+
+class ConsoleServer:
+    """Serves the console at an address. It listens once made; commands are answered after start()."""
+
+    def __init__(self, address: str, interpreter: Interpreter) -> None:
+        """Listen at "HOST:PORT". Raises ServerError."""
+        host, port = host_and_port(address)
+        try:
+            self._server = _Server((host, port), _Client)
+            self._server.interpreter = interpreter
+        except OSError as error:
+            raise ServerError(f"cannot serve the console at {address}: {error.strerror or error}") from None
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.1},
+            name="inagg-console",
+            daemon=True,
+        )
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop serving."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    interpreter: Interpreter
+
+
+class _Client(socketserver.StreamRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        """Answer the commands of one client until it goes."""
+        try:
+            while (command := receive(self.rfile)) is not None:
+                answer(self.wfile, self.server.interpreter.execute(command))
+        except OSError:
+            pass  # the client has gone

@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands with the names and options of p4c and BMv2, for Makefiles of courses; docs/courses.md is their page.
+
+`inagg-switch shims FOLDER` writes a script for each; all scripts run `__main__`.
+"""
