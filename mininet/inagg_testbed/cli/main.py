@@ -17,10 +17,14 @@ from rich.markup import escape
 from inagg_testbed.cli import bench, operating
 from inagg_testbed.cli.options import (
     ControllerSettingsOption,
+    CpuPortOption,
+    DefineOption,
+    IncludeOption,
     LinkOption,
     MtuOption,
     NodeArgument,
     P4Option,
+    PcapOption,
     PoolOption,
     RankOrderOption,
     ResultsOption,
@@ -30,6 +34,7 @@ from inagg_testbed.cli.options import (
     SwitchOption,
     TakeOverOption,
     TopologyOption,
+    TraceOption,
     UplinkOption,
     WorkersOption,
     as_called,
@@ -43,6 +48,7 @@ from inagg_testbed.errors import ConfigurationError, MissingRequirementError
 from inagg_testbed.network.fabric import STAR, host_name
 from inagg_testbed.network.lifecycle import find_run, sweep
 from inagg_testbed.network.requirements import check_requirements, requirements
+from inagg_testbed.network.switch_options import SwitchOptions
 from inagg_testbed.terminal import ProgressView, print_table
 
 if TYPE_CHECKING:
@@ -152,6 +158,11 @@ def up(
             help="Without a controller the switch runs any P4 program, and you control it over P4Runtime.",
         ),
     ] = True,
+    define: DefineOption = None,
+    include: IncludeOption = None,
+    cpu_port: CpuPortOption = None,
+    trace: TraceOption = False,
+    pcap: PcapOption = None,
     settings: SettingsOption = None,
     pool: PoolOption = None,
     set_controller: ControllerSettingsOption = None,
@@ -167,6 +178,8 @@ def up(
     Example: inagg up --workers 4 --set-controller mark_queue=32
 
     Example: inagg up --workers 2 --p4 mine.p4 --no-controller
+
+    Example: inagg up --workers 2 --p4 mine.p4 --no-controller --cpu-port 255 -D DEBUG -I include --pcap captures
     """
     with (
         errors_explained(),
@@ -177,6 +190,13 @@ def up(
             switch=switch,
             results=results,
             p4=p4,
+            switch_options=SwitchOptions(
+                define=define or (),
+                include=include or (),
+                cpu_port=cpu_port,
+                trace=trace,
+                pcap=None if pcap is None else pcap.resolve(),
+            ),
             controller=controller,
             settings=settings,
             servers=servers,
@@ -198,7 +218,7 @@ def up(
 def _hints(testbed: "Testbed") -> list[str]:
     """Commands to use a testbed that is up. They name the run, so they work beside other testbeds."""
     from inagg_testbed.network.control import CONTROLLER_URL
-    from inagg_testbed.network.switches import P4RUNTIME_ADDRESS, command_path
+    from inagg_testbed.network.switches import P4RUNTIME_ADDRESS, command_path, is_switch
     from inagg_testbed.network.topology import CONTROL_ADDRESS, host_address
 
     inagg, run, fabric = as_called(), f"--run {testbed.run.id}", testbed.network.fabric
@@ -226,6 +246,11 @@ def _hints(testbed: "Testbed") -> list[str]:
         where = f"in {node}" if fabric.is_star else "in each switch; device ids 1, 2, ... in that order"
         lines.append(f"  P4Runtime:   {P4RUNTIME_ADDRESS} ({where}), P4Info: {testbed.pipeline.p4info}")
         lines.append(f"               {inagg} exec {run} {node} -- {shell}{config}")
+    if testbed.switch_options.trace:
+        logs = " ".join(process.log_path.stem for process in testbed.services if is_switch(process))
+        lines.append(f"  trace:       {inagg} logs {run} -f {logs}")
+    if testbed.switch_options.pcap is not None:
+        lines.append(f"  captures:    {testbed.switch_options.pcap}")
     lines.append(f"  take down:   {inagg} down {run}, or Ctrl-C here")
     lines.append(f"  logs:        {testbed.results}")
     return lines

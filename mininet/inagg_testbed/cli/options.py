@@ -20,6 +20,7 @@ from inagg_testbed.network.fabric import MAX_HOSTS, STAR, Fabric, RankOrder
 from inagg_testbed.network.lifecycle import Interrupted, manifests, signals_raise
 from inagg_testbed.network.links import JUMBO_MTU, SMALLEST_MTU, LinkSpec
 from inagg_testbed.network.requirements import SummingSwitchKind, SwitchKind, check_requirements
+from inagg_testbed.network.switch_options import NO_OPTIONS, SwitchOptions
 
 if TYPE_CHECKING:
     from inagg_testbed.network.testbed import Testbed
@@ -101,6 +102,38 @@ MtuOption = Annotated[
 ]
 ResultsOption = Annotated[Path, typer.Option(help="Folder for results and logs.")]
 P4Option = Annotated[Path | None, typer.Option("--p4", help="The P4 program; by default inagg.p4.")]
+# The names and texts of these are those of `inagg-switch run`, whose module would take a quarter of a second to import.
+DefineOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--define", "-D", metavar="NAME[=VALUE]", help="Preprocessor macro; may be given several times."
+    ),
+]
+IncludeOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--include", "-I", metavar="DIR", help="Further folder of #include files; may be given several times."
+    ),
+]
+CpuPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--cpu-port",
+        metavar="ID",
+        min=1,
+        max=510,
+        help="Port whose packets go to the controller and come from it.",
+    ),
+]
+PcapOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--pcap", metavar="DIR", help="Write capture files portN_in.pcap and portN_out.pcap for each port."
+    ),
+]
+TraceOption = Annotated[
+    bool, typer.Option("--trace", help="Print the path of each packet through the program; slow.")
+]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the figures.")]
 SlotsOption = Annotated[
     int | None,
@@ -248,6 +281,7 @@ def opened_testbed(
     switch: SwitchKind,
     results: Path,
     p4: Path | None,
+    switch_options: SwitchOptions = NO_OPTIONS,
     controller: bool = True,
     settings: Sequence[str] | None = None,
     take_over: str | None = None,
@@ -275,6 +309,7 @@ def opened_testbed(
         results_root=results,
         switch=switch,
         program=p4,
+        switch_options=switch_options,
         controlled=controller,
         environment=launcher_settings(settings or [], take_over),
         pool=pool,

@@ -10,7 +10,7 @@ bridge  A Linux bridge, which aggregates nothing: for sums on servers, for host 
 The first two kinds serve P4Runtime on 127.0.0.1:9559 of the switch's namespace. If one controller controls several
 switches, each serves at a UNIX socket instead, which network namespaces do not separate: so no management network is
 needed, and no worker can reach P4Runtime. Without a controller any client may connect, the switch runs any P4 program,
-and the controller's port is not a port of the switch.
+and the controller's port is not a port of the switch, unless `SwitchOptions` names one.
 """
 
 import shutil
@@ -25,12 +25,13 @@ from inagg_contract.constants import CPU_PORT
 from inagg_contract.program import inagg_p4
 from inagg_contract.sizes import data_mtu
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError, ProcessFailedError
-from inagg_testbed.files import write_text
+from inagg_testbed.files import make_folder, write_text
 from inagg_testbed.network.control import token_path
 from inagg_testbed.network.fabric import CONTROL_PORT
 from inagg_testbed.network.links import WORDS, words_within
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind
+from inagg_testbed.network.switch_options import NO_OPTIONS, WORDS_MACRO, SwitchOptions
 from inagg_testbed.network.topology import CONTROL_ADDRESS, Network, run_in_namespace
 
 P4RUNTIME_ADDRESS = "127.0.0.1:9559"
@@ -68,7 +69,13 @@ class SwitchTarget(Protocol):
         """
 
 
-def switch_target(kind: SwitchKind, program: Path | None = None, *, controlled: bool = True) -> SwitchTarget:
+def switch_target(
+    kind: SwitchKind,
+    program: Path | None = None,
+    options: SwitchOptions = NO_OPTIONS,
+    *,
+    controlled: bool = True,
+) -> SwitchTarget:
     """The target for a kind of switch.
 
     Raises ConfigurationError if the program does not exist, or for a bridge without a controller.
@@ -82,7 +89,8 @@ def switch_target(kind: SwitchKind, program: Path | None = None, *, controlled: 
             )
         return BridgeSwitch()
     source = program or inagg_p4()
-    return Bmv2Switch(source, controlled) if kind == "bmv2" else ModelSwitch(source, controlled)
+    target = Bmv2Switch if kind == "bmv2" else ModelSwitch
+    return target(source, controlled, options)
 
 
 def words_for_mtu(mtu: int) -> int:
@@ -110,6 +118,7 @@ class ModelSwitch:
 
     program: Path
     controlled: bool = True
+    options: SwitchOptions = NO_OPTIONS
     max_slots: int | None = None
     offloads: bool = True
 
@@ -118,7 +127,11 @@ class ModelSwitch:
     ) -> tuple[list[NodeProcess], Pipeline | None]:
         """See SwitchTarget."""
         folder = results / "p4"
-        compiler = [command_path("inagg-switch"), "compile", *_defines(network, self.controlled)]
+        compiler = [
+            command_path("inagg-switch"),
+            "compile",
+            *_compiling(network, self.controlled, self.options),
+        ]
         compile_program([*compiler, str(self.program), "-o", str(folder)])
         pipeline = Pipeline(folder / "p4info.txtpb", folder / self.program.name)
         processes = []
@@ -126,7 +139,11 @@ class ModelSwitch:
             command = [command_path("inagg-switch"), "run", "--grpc", address]
             command += ["--device-id", str(device_id(network, switch))]
             command += ["--stats", str(results / f"{_named(network, 'ports', switch)}.json")]
-            command += ["--cpu-port", str(CPU_PORT)] if self.controlled else [str(pipeline.device_config)]
+            command += _cpu_port(self.controlled, self.options)
+            command += [] if self.controlled else [str(pipeline.device_config)]
+            command += ["--trace"] if self.options.trace else []
+            captures = self.options.captures(network.fabric, switch)
+            command += [] if captures is None else ["--pcap", str(captures)]
             for number, interface in _ports(network, switch, self.controlled):
                 command += ["--port", f"{number}@{interface}"]
             processes.append(_start(network, switch, command, results))
@@ -145,6 +162,7 @@ class Bmv2Switch:
 
     program: Path
     controlled: bool = True
+    options: SwitchOptions = NO_OPTIONS
     max_slots: int | None = 32
     offloads: bool = False
 
@@ -164,16 +182,24 @@ class Bmv2Switch:
             "-o",
             str(pipeline.device_config),
         ]
-        compile_program([compiler, *options, *_defines(network, self.controlled), str(self.program)])
+        compile_program(
+            [compiler, *options, *_compiling(network, self.controlled, self.options), str(self.program)]
+        )
         processes = []
         for name, address in addresses.items():
             log = results / _named(network, "bmv2", name)
             command = [switch, "--no-p4", "--device-id", str(device_id(network, name))]
-            command += ["--log-file", str(log), "--log-flush", "--log-level", "warn"]
+            if self.options.trace:
+                command += ["--log-console", "--log-level", "trace"]
+            else:
+                command += ["--log-file", str(log), "--log-flush", "--log-level", "warn"]
+            captures = self.options.captures(network.fabric, name)
+            if captures is not None:
+                make_folder(captures)  # the switch makes none
+                command += ["--pcap", str(captures)]
             for number, interface in _ports(network, name, self.controlled):
                 command += ["-i", f"{number}@{interface}"]
-            command += ["--", "--grpc-server-addr", address]
-            command += ["--cpu-port", str(CPU_PORT)] if self.controlled else []
+            command += ["--", "--grpc-server-addr", address, *_cpu_port(self.controlled, self.options)]
             processes.append(_start(network, name, command, results))
         return processes, pipeline
 
@@ -196,9 +222,15 @@ class BridgeSwitch:
         return [], None
 
 
-def _defines(network: Network, controlled: bool) -> list[str]:
+def _compiling(network: Network, controlled: bool, options: SwitchOptions) -> list[str]:
     """Compiler options of the program."""
-    return [f"-DWORDS={words_for_mtu(network.spec.mtu)}"] if controlled else []
+    words = [f"-D{WORDS_MACRO}={words_for_mtu(network.spec.mtu)}"] if controlled else []
+    return [*words, *options.compiling]
+
+
+def _cpu_port(controlled: bool, options: SwitchOptions) -> list[str]:
+    port = CPU_PORT if controlled else options.cpu_port
+    return [] if port is None else ["--cpu-port", str(port)]
 
 
 def _ports(network: Network, switch: str, controlled: bool) -> list[tuple[int, str]]:

@@ -38,6 +38,7 @@ from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind, check_requirements
 from inagg_testbed.network.servers import start_servers
+from inagg_testbed.network.switch_options import NO_OPTIONS, SwitchOptions
 from inagg_testbed.network.switches import (
     Pipeline,
     SwitchTarget,
@@ -72,6 +73,7 @@ class Testbed:
     max_slots: int | None
     own_options: Mapping[str, Any]
     controlled: bool = True
+    switch_options: SwitchOptions = NO_OPTIONS
     environment: Mapping[str, str] = field(default_factory=dict)
     services: list[NodeProcess] = field(default_factory=list)
     controller: ControllerClient | None = None
@@ -259,6 +261,7 @@ def open_testbed(
     uplink: LinkSpec | None = None,
     switch: SwitchKind = "model",
     program: Path | None = None,
+    switch_options: SwitchOptions = NO_OPTIONS,
     controlled: bool = True,
     gloo_over: GlooPath = "switch",
     pool: int | None = None,
@@ -295,12 +298,14 @@ def open_testbed(
     if controller_options and not controlled:
         raise ConfigurationError("--set-controller and --no-controller exclude each other")
     check_requirements(switch)
-    target = switch_target(switch, program, controlled=controlled)
+    switch_options.check(switch, fabric, controlled=controlled)
+    target = switch_target(switch, program, switch_options, controlled=controlled)
     with open_run(state_dir) as run, contextlib.ExitStack() as stack:
         results = results_root.resolve() / f"{time.strftime('%Y%m%d-%H%M%S')}-{run.id}"
         make_folder(results.parent)
         stack.enter_context(handing_over(results))
         make_folder(results)
+        stack.enter_context(handing_over(*switch_options.capture_files(fabric)))
         link, uplink = (
             replace(each, offloads=each.offloads and target.offloads) for each in (link, uplink or link)
         )
@@ -320,6 +325,7 @@ def open_testbed(
         testbed = Testbed(
             *(run, network, results, switch, target.max_slots, _options_of_the_user()),
             controlled=controlled,
+            switch_options=switch_options,
             environment=environment or {},
         )
         run.manifest.settings["environment"] = testbed.node_environments()

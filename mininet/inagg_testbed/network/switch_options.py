@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user may ask of a testbed's switches beside their program: the options of `inagg up` for them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from inagg_contract.constants import CPU_PORT
+from inagg_testbed.errors import ConfigurationError
+from inagg_testbed.network.fabric import CONTROL_PORT, Fabric
+from inagg_testbed.network.requirements import SwitchKind
+
+WORDS_MACRO = "WORDS"  # of inagg.p4
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwitchOptions:
+    """Options of `inagg-switch run` that a user gives to all switches of a testbed.
+
+    pcap: folder for captures; with several switches it gets a folder for each.
+    """
+
+    define: Sequence[str] = ()
+    include: Sequence[Path] = ()
+    cpu_port: int | None = None
+    trace: bool = False
+    pcap: Path | None = None
+
+    def check(self, kind: SwitchKind, fabric: Fabric, *, controlled: bool) -> None:
+        """Raise ConfigurationError if the kind of switch, its ports, or inagg's controller do not allow the options."""
+        if kind == "bridge" and self != NO_OPTIONS:
+            raise ConfigurationError(
+                "--cpu-port, --define, --include, --trace and --pcap need a switch that runs P4 programs; a bridge"
+                " does not"
+            )
+        if controlled and self.cpu_port not in (None, CPU_PORT):
+            raise ConfigurationError(
+                f"--cpu-port {self.cpu_port}: inagg's controller has port {CPU_PORT}; use --no-controller with a"
+                " program for another"
+            )
+        taken = [port for port in fabric.neighbours if port.port == self.cpu_port]
+        if not controlled and taken and self.cpu_port != CONTROL_PORT:
+            raise ConfigurationError(
+                f"--cpu-port {self.cpu_port}: {taken[0]} is the port of {fabric.neighbours[taken[0]]}"
+            )
+        if controlled and any(text.partition("=")[0] == WORDS_MACRO for text in self.define):
+            raise ConfigurationError(f"-D {WORDS_MACRO}: the testbed sets it for inagg.p4, from --mtu")
+
+    @property
+    def compiling(self) -> list[str]:
+        """The compiler's part; p4c's options have the same letters."""
+        return [*(f"-D{text}" for text in self.define), *(f"-I{folder}" for folder in self.include)]
+
+    def captures(self, fabric: Fabric, switch: str) -> Path | None:
+        """The folder for a switch's captures."""
+        return self.pcap if self.pcap is None or fabric.is_star else self.pcap / switch
+
+    def capture_files(self, fabric: Fabric) -> list[Path]:
+        """The folders and files that `inagg-switch run` makes for captures."""
+        found = []
+        for switch in fabric.switches:
+            if (folder := self.captures(fabric, switch)) is not None:
+                names = [f"port{n}_{way}.pcap" for n in fabric.ports(switch) for way in ("in", "out")]
+                found += [folder, *(folder / name for name in names)]
+        return found
+
+
+NO_OPTIONS = SwitchOptions()
