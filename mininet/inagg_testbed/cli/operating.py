@@ -359,7 +359,8 @@ def capture(
 ) -> None:
     """Capture packets into a file for Wireshark or tcpdump, until Ctrl-C.
 
-    With offloads on, as in any capture, a large frame is one that is segmented into packets later.
+    With offloads on, as in any capture, a large frame is one that is segmented into packets later: `inagg up
+    --no-offloads` makes links without.
 
     Example: inagg capture h1 --count 100 -o h1.pcap
 

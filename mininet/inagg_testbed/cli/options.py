@@ -134,6 +134,14 @@ PcapOption = Annotated[
 TraceOption = Annotated[
     bool, typer.Option("--trace", help="Print the path of each packet through the program; slow.")
 ]
+OffloadsOption = Annotated[
+    bool,
+    typer.Option(
+        "--offloads/--no-offloads",
+        help="Segmentation and checksum offloads on the links. Without them captures show every packet as the wire has"
+        " it; sums take longer.",
+    ),
+]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the figures.")]
 SlotsOption = Annotated[
     int | None,
@@ -288,6 +296,7 @@ def opened_testbed(
     servers: int = 0,
     topology: str = STAR,
     uplink: str | None = None,
+    offloads: bool = True,
     rank_order: RankOrder = "contiguous",
     pool: int | None = None,
     set_controller: Sequence[str] | None = None,
@@ -296,8 +305,10 @@ def opened_testbed(
     """Open a testbed with a command's options. Raises LauncherError."""
     fabric = chosen_fabric(topology, workers, rank_order, uplink).with_servers(servers)
     links = (
-        LinkSpec.parse(link, mtu=mtu),
-        LinkSpec.parse(uplink or link, mtu=mtu, what="link" if uplink is None else "uplink"),
+        LinkSpec.parse(link, mtu=mtu, offloads=offloads),
+        LinkSpec.parse(
+            uplink or link, mtu=mtu, offloads=offloads, what="link" if uplink is None else "uplink"
+        ),
     )
     check_requirements(switch)  # before the import of Mininet, to name everything that is missing
     from inagg_testbed.network.testbed import open_testbed

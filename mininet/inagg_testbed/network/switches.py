@@ -141,6 +141,7 @@ class ModelSwitch:
             command += ["--stats", str(results / f"{_named(network, 'ports', switch)}.json")]
             command += _cpu_port(self.controlled, self.options)
             command += [] if self.controlled else [str(pipeline.device_config)]
+            command += [] if network.spec.offloads else ["--no-offloads"]
             command += ["--trace"] if self.options.trace else []
             captures = self.options.captures(network.fabric, switch)
             command += [] if captures is None else ["--pcap", str(captures)]
