@@ -16,9 +16,11 @@ from rich.markup import escape
 
 from inagg_testbed.cli import bench, operating
 from inagg_testbed.cli.options import (
+    FIRST_GRPC_PORT,
     ControllerSettingsOption,
     CpuPortOption,
     DefineOption,
+    GrpcPortOption,
     IncludeOption,
     LinkOption,
     MtuOption,
@@ -35,6 +37,7 @@ from inagg_testbed.cli.options import (
     SwitchOption,
     TakeOverOption,
     TopologyOption,
+    TopologyOrFileOption,
     TraceOption,
     UplinkOption,
     WorkersOption,
@@ -42,7 +45,9 @@ from inagg_testbed.cli.options import (
     chosen_fabric,
     console,
     errors_explained,
+    opened_exercise,
     opened_testbed,
+    refuse_with_file,
 )
 from inagg_testbed.cli.packages import broken_requirements
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError
@@ -58,6 +63,13 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(operating.app)
 app.add_typer(bench.app, name="bench")
+
+
+# Options of `up` that a topology file leaves no place for.
+_NOT_WITH_FILE = (
+    *("workers", "link", "uplink", "rank_order", "switch", "servers", "settings", "pool", "set_controller"),
+    "controller",
+)
 
 
 def _show_version(wanted: bool) -> None:
@@ -142,8 +154,9 @@ def demo(
 
 @app.command()
 def up(
+    context: typer.Context,
     workers: WorkersOption = None,
-    topology: TopologyOption = STAR,
+    topology: TopologyOrFileOption = STAR,
     link: LinkOption = "100mbit",
     uplink: UplinkOption = None,
     rank_order: RankOrderOption = "contiguous",
@@ -164,7 +177,8 @@ def up(
     cpu_port: CpuPortOption = None,
     trace: TraceOption = False,
     pcap: PcapOption = None,
-    offloads: OffloadsOption = True,
+    offloads: OffloadsOption = None,
+    grpc_port: GrpcPortOption = FIRST_GRPC_PORT,
     settings: SettingsOption = None,
     pool: PoolOption = None,
     set_controller: ControllerSettingsOption = None,
@@ -182,46 +196,64 @@ def up(
     Example: inagg up --workers 2 --p4 mine.p4 --no-controller
 
     Example: inagg up --workers 2 --p4 mine.p4 --no-controller --cpu-port 255 -D DEBUG -I include --pcap captures
+
+    Example: inagg up --topology exercises/basic/pod-topo/topology.json --p4 exercises/basic/solution/basic.p4
     """
-    with (
-        errors_explained(),
-        opened_testbed(
+    options = SwitchOptions(
+        define=define or (),
+        include=include or (),
+        cpu_port=cpu_port,
+        trace=trace,
+        pcap=None if pcap is None else pcap.resolve(),
+    )
+    with errors_explained():
+        if topology.endswith(".json"):
+            refuse_with_file(context, *_NOT_WITH_FILE)
+            with opened_exercise(
+                Path(topology),
+                results=results,
+                p4=p4,
+                options=options,
+                mtu=mtu,
+                offloads=bool(offloads),
+                grpc_port=grpc_port,
+            ) as testbed:
+                _keep(testbed, _exercise_hints(testbed, grpc_port))
+        with opened_testbed(
             workers=workers,
             link=link,
             mtu=mtu,
             switch=switch,
             results=results,
             p4=p4,
-            switch_options=SwitchOptions(
-                define=define or (),
-                include=include or (),
-                cpu_port=cpu_port,
-                trace=trace,
-                pcap=None if pcap is None else pcap.resolve(),
-            ),
+            switch_options=options,
             controller=controller,
             settings=settings,
             servers=servers,
             topology=topology,
             uplink=uplink,
-            offloads=offloads,
+            offloads=offloads is not False,
             rank_order=rank_order,
             pool=pool,
             set_controller=set_controller,
-        ) as testbed,
-    ):
-        for line in _hints(testbed):
-            console.print(line, highlight=False, soft_wrap=True, markup=False)
-        while True:
-            for process in testbed.services:
-                process.check()
-            time.sleep(1.0)
+        ) as testbed:
+            _keep(testbed, _hints(testbed))
+
+
+def _keep(testbed: "Testbed", hints: list[str]) -> NoReturn:
+    """Show how to use a testbed, and keep it until a signal, or until one of its services ends."""
+    for line in hints:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+    while True:
+        for process in testbed.services:
+            process.check()
+        time.sleep(1.0)
 
 
 def _hints(testbed: "Testbed") -> list[str]:
     """Commands to use a testbed that is up. They name the run, so they work beside other testbeds."""
     from inagg_testbed.network.control import CONTROLLER_URL
-    from inagg_testbed.network.switches import P4RUNTIME_ADDRESS, command_path, is_switch
+    from inagg_testbed.network.switches import P4RUNTIME_ADDRESS, command_path
     from inagg_testbed.network.topology import CONTROL_ADDRESS, host_address
 
     inagg, run, fabric = as_called(), f"--run {testbed.run.id}", testbed.network.fabric
@@ -249,6 +281,38 @@ def _hints(testbed: "Testbed") -> list[str]:
         where = f"in {node}" if fabric.is_star else "in each switch; device ids 1, 2, ... in that order"
         lines.append(f"  P4Runtime:   {P4RUNTIME_ADDRESS} ({where}), P4Info: {testbed.pipeline.p4info}")
         lines.append(f"               {inagg} exec {run} {node} -- {shell}{config}")
+    return [*lines, *_last_hints(testbed, inagg, run)]
+
+
+def _exercise_hints(testbed: "Testbed", grpc_port: int) -> list[str]:
+    """The same for a testbed from a topology file."""
+    from inagg_testbed.network.switches import command_path
+    from inagg_testbed.network.topology import station
+
+    inagg, run, fabric = as_called(), f"--run {testbed.run.id}", testbed.network.fabric
+    hosts = [station(fabric, number) for number in fabric.hosts]
+    shell = f"{command_path('inagg-switch')} shell --grpc-addr 127.0.0.1:{grpc_port} --device-id 0"
+    lines = [
+        f"run {testbed.run.id} is up: hosts {', '.join(f'{host.name} ({host.ip})' for host in hosts)},"
+        f" switches {', '.join(fabric.switches)}",
+        f"  in a host:   {inagg} exec {run} {hosts[0].name} -- ping {hosts[-1].ip}",
+        f"  look at it:  {inagg} status {run}",
+        f"  Mininet:     {inagg} shell {run}",
+    ]
+    for number, switch in enumerate(fabric.switches):
+        name = "P4Runtime:" if number == 0 else ""
+        lines.append(f"  {name:<12} 127.0.0.1:{grpc_port + number} is {switch}, device id {number}")
+    lines.append(f"               {shell} --election-id 0,1")
+    for folder in sorted((testbed.results / "p4").iterdir()):
+        lines.append(f"  {folder.name + '.p4:':<12} P4Info: {folder / 'p4info.txtpb'}")
+        lines.append(f"               device config: {folder / folder.name}.json")
+    return [*lines, *_last_hints(testbed, inagg, run)]
+
+
+def _last_hints(testbed: "Testbed", inagg: str, run: str) -> list[str]:
+    from inagg_testbed.network.switches import is_switch
+
+    lines = []
     if testbed.switch_options.trace:
         logs = " ".join(process.log_path.stem for process in testbed.services if is_switch(process))
         lines.append(f"  trace:       {inagg} logs {run} -f {logs}")

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +30,7 @@ console = Console()
 complaints = Console(stderr=True)
 
 DEFAULT_WORKERS = 4
+FIRST_GRPC_PORT = 50051  # of p4lang/tutorials
 _OPTION_NAME = re.compile("[a-z][a-z0-9-]*")
 # What the testbed itself tells the controller.
 _OF_TESTBED = dict.fromkeys(
@@ -48,6 +50,13 @@ TopologyOption = Annotated[
     typer.Option(
         help="star; tree:2x4 (2 racks of 4 workers below a root) or tree:2x2x2 (one more level); or leaf-spine:2x4x2"
         " (2 leaves, 4 workers a leaf, 2 spines)."
+    ),
+]
+TopologyOrFileOption = Annotated[
+    str,
+    typer.Option(
+        help="star; tree:2x4 (2 racks of 4 workers below a root) or tree:2x2x2 (one more level); leaf-spine:2x4x2"
+        " (2 leaves, 4 workers a leaf, 2 spines); or FOLDER/topology.json of an exercise of p4lang/tutorials."
     ),
 ]
 UplinkOption = Annotated[
@@ -135,11 +144,20 @@ TraceOption = Annotated[
     bool, typer.Option("--trace", help="Print the path of each packet through the program; slow.")
 ]
 OffloadsOption = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--offloads/--no-offloads",
         help="Segmentation and checksum offloads on the links. Without them captures show every packet as the wire has"
-        " it; sums take longer.",
+        " it; sums take longer. By default on, but off with a topology file.",
+    ),
+]
+GrpcPortOption = Annotated[
+    int,
+    typer.Option(
+        "--grpc-port",
+        min=1,
+        max=65535,
+        help="With a topology file: the P4Runtime port of its first switch, on 127.0.0.1. Others have the next ones.",
     ),
 ]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the figures.")]
@@ -231,6 +249,18 @@ def launcher_settings(settings: Sequence[str], take_over: str | None = None) -> 
         return environment
     except WrongSetting as error:
         raise ConfigurationError(str(error)) from error
+
+
+def refuse_with_file(context: typer.Context, *names: str) -> None:
+    """Raise ConfigurationError if an option is on the command line that a topology file leaves no place for."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            name = "/".join([*parameter.opts, *parameter.secondary_opts])
+            raise ConfigurationError(
+                f"{name}: a topology file says what hosts, switches and links there are, and inagg's controller does"
+                " not manage them: leave the option out"
+            )
 
 
 def controller_settings(settings: Sequence[str]) -> list[str]:
@@ -326,5 +356,33 @@ def opened_testbed(
         pool=pool,
         controller_options=controller_settings(set_controller or []),
         on_stage=on_stage,
+    ) as testbed:
+        yield testbed
+
+
+@contextmanager
+def opened_exercise(
+    topology: Path,
+    *,
+    results: Path,
+    p4: Path | None,
+    options: SwitchOptions,
+    mtu: int,
+    offloads: bool,
+    grpc_port: int,
+) -> Iterator["Testbed"]:
+    """Open a testbed that a topology file describes. Raises LauncherError."""
+    check_requirements("model")
+    from inagg_testbed.network.exercise.testbed import open_exercise
+
+    with open_exercise(
+        topology,
+        results_root=results,
+        program=p4,
+        options=options,
+        mtu=mtu,
+        offloads=offloads,
+        grpc_port=grpc_port,
+        on_stage=partial(console.print, soft_wrap=True),
     ) as testbed:
         yield testbed

@@ -14,6 +14,9 @@ A leaf and its hosts are a rack. Hosts are numbered rack by rack. Ports are 1, 2
 leaf-spine: of spine1). There may be further hosts, in no rack, for aggregation servers (`with_servers`), dealt out to
 the leaves. No rank runs there.
 
+A topology file of P4 exercises (`exercise`) describes another kind of fabric: its hosts have names and addresses
+(`Station`), any two switches may have links, and there is no controller's port.
+
 This module knows no Mininet: commands parse options before they check the machine.
 """
 
@@ -22,7 +25,7 @@ import math
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -69,13 +72,31 @@ class Trunk:
         return self.lower, self.upper
 
 
+@dataclass(frozen=True)
+class Station:
+    """A host: its name, its address with the length of the prefix, and its MAC address.
+
+    interface: the name of its interface; None: one that names the run.
+    """
+
+    name: str
+    address: str
+    mac: str
+    interface: str | None = None
+
+    @property
+    def ip(self) -> str:
+        """The address without the prefix."""
+        return self.address.partition("/")[0]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fabric:
     """The switches of a testbed, and what they connect.
 
     name: the text that it was parsed from. switches: from the top down, the controller's first. racks: the numbers of
     the workers' hosts below each leaf. host_ports: where host 1, 2, ... is, those of servers last. spanning: trunks
-    that connect all leaves without a loop.
+    that connect all leaves without a loop. stations: the hosts, if a file describes them; else they are h1, h2, ....
     """
 
     name: str
@@ -84,6 +105,7 @@ class Fabric:
     host_ports: tuple[SwitchPort, ...]
     trunks: tuple[Trunk, ...] = ()
     spanning: tuple[Trunk, ...] = ()
+    stations: tuple[Station, ...] = ()
     rank_order: RankOrder = "contiguous"
     _ranks: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
@@ -129,9 +151,35 @@ class Fabric:
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "Fabric":
         """The fabric of a testbed whose manifest has these settings."""
+        if "stations" in settings:
+            return cls.described_by(
+                settings["topology"],
+                switches=settings["switches"],
+                stations=[(Station(*host), _port(at)) for *host, at in settings["stations"]],
+                trunks=[Trunk(_port(lower), _port(upper)) for lower, upper in settings["trunks"]],
+            )
         text, hosts = settings.get("topology", STAR), int(settings["hosts"])
         made = cls.parse(text, hosts=hosts, rank_order=settings.get("rank_order", "contiguous"))
         return made.with_servers(int(settings.get("servers", 0)))
+
+    @classmethod
+    def described_by(
+        cls,
+        name: str,
+        *,
+        switches: Sequence[str],
+        stations: Sequence[tuple[Station, SwitchPort]],
+        trunks: Sequence[Trunk],
+    ) -> "Fabric":
+        """The fabric that a file describes. name: of the file. stations: each host with its port."""
+        return cls(
+            name=name,
+            switches=tuple(switches),
+            racks=(tuple(range(1, len(stations) + 1)),),
+            host_ports=tuple(port for _, port in stations),
+            trunks=tuple(trunks),
+            stations=tuple(station for station, _ in stations),
+        )
 
     def with_servers(self, count: int) -> "Fabric":
         """The fabric with `count` further hosts, behind the workers', for aggregation servers.
@@ -155,12 +203,29 @@ class Fabric:
     @property
     def settings(self) -> dict[str, Any]:
         """What a manifest says of the fabric."""
-        return {
+        said: dict[str, Any] = {
             "topology": self.name,
             "hosts": self.size,
             "servers": len(self.servers),
             "rank_order": self.rank_order,
         }
+        if self.described:
+            said["switches"] = list(self.switches)
+            said["stations"] = [
+                [*astuple(station), str(port)]
+                for station, port in zip(self.stations, self.host_ports, strict=True)
+            ]
+            said["trunks"] = [[str(end) for end in trunk.ends] for trunk in self.trunks]
+        return said
+
+    @property
+    def described(self) -> bool:
+        """Whether a file describes it."""
+        return bool(self.stations)
+
+    def host_name(self, number: int) -> str:
+        """The name of a host."""
+        return self.stations[number - 1].name if self.described else host_name(number)
 
     @property
     def size(self) -> int:
@@ -211,7 +276,8 @@ class Fabric:
         """Numbers of a switch's ports, in ascending order, the controller's included."""
         ends = [*self.host_ports, *(end for trunk in self.trunks for end in trunk.ends)]
         found = [end.port for end in ends if end.switch == switch]
-        return sorted([*found, CONTROL_PORT] if switch == self.control_switch else found)
+        controlled = switch == self.control_switch and not self.described
+        return sorted([*found, CONTROL_PORT] if controlled else found)
 
     @property
     def connected(self) -> list[str]:
@@ -227,21 +293,29 @@ class Fabric:
     @cached_property
     def neighbours(self) -> dict[SwitchPort, str]:
         """What each port leads to: a host, ctl0 (the controller's interface), or a port such as leaf1:101."""
-        found = {port: host_name(number) for number, port in enumerate(self.host_ports, 1)}
+        found = {port: self.host_name(number) for number, port in enumerate(self.host_ports, 1)}
         for trunk in self.trunks:
             found[trunk.lower], found[trunk.upper] = str(trunk.upper), str(trunk.lower)
-        found[SwitchPort(self.control_switch, CONTROL_PORT)] = "ctl0"
+        if not self.described:
+            found[SwitchPort(self.control_switch, CONTROL_PORT)] = "ctl0"
         return found
 
     def find_port(self, text: str) -> SwitchPort | None:
-        """The port that leaf1:101 names; in a star also 1 and p1. None if there is no such port."""
-        switch, _, number = text.rpartition(":")
+        """The port that leaf1:101 names; in a star also 1 and p1, of a file also s1-p1. None if there is no such
+        port."""
+        switch, _, number = text.rpartition("-p" if self.described and ":" not in text else ":")
         if self.is_star and not switch:
             switch, number = STAR_SWITCH, number.removeprefix("p")
         if not (number.isascii() and number.isdecimal()):
             return None
         port = SwitchPort(switch, int(number))
         return port if port in self.neighbours else None
+
+
+def _port(text: str) -> SwitchPort:
+    """The port that str() of a SwitchPort names."""
+    switch, _, number = text.rpartition(":")
+    return SwitchPort(switch, int(number))
 
 
 def _check_hosts(hosts: int, what: str = "a testbed") -> None:

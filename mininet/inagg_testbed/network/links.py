@@ -46,11 +46,15 @@ def words_within(mtu: int) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkSpec:
-    """A full-duplex link. rate_bps: bits a second of Ethernet frames without preamble, FCS and gap; None: unshaped."""
+    """A full-duplex link. rate_bps: bits a second of Ethernet frames without preamble, FCS and gap; None: unshaped.
+
+    delay_s: latency in each direction.
+    """
 
     rate_bps: int | None
     mtu: int = 1500
     offloads: bool = True
+    delay_s: float = 0.0
 
     @classmethod
     def parse(cls, text: str, *, mtu: int = 1500, offloads: bool = True, what: str = "link") -> "LinkSpec":
@@ -111,7 +115,10 @@ class LinkSpec:
             lines.append(f"ethtool -K {interface} {' '.join(f'{name} off' for name in _OFFLOADS)} >/dev/null")
         if self.rate_bps is not None:
             lines.append(
-                f"tc qdisc add dev {interface} root tbf rate {self.rate_bps}bit"
+                f"tc qdisc add dev {interface} root{' handle 1:' if self.delay_s else ''} tbf rate {self.rate_bps}bit"
                 f" burst {self.burst_bytes} limit {QUEUE_BYTES}"
             )
+        if self.delay_s:
+            place = "root" if self.rate_bps is None else "parent 1:"
+            lines.append(f"tc qdisc add dev {interface} {place} netem delay {self.delay_s * 1e6:.0f}us")
         return lines

@@ -81,6 +81,12 @@ def _namespaces() -> Requirement:
     return Requirement("network namespaces", probe.returncode == 0, remedy)
 
 
+def has_netem() -> bool:
+    """Whether the kernel can delay packets on a link: tried in a network namespace that ends with the command."""
+    command = ["mnexec", "-n", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 def check_requirements(switch: SwitchKind) -> None:
     """Raise MissingRequirementError that names everything missing for a testbed with this switch."""
     missing = [

@@ -37,7 +37,7 @@ from inagg_testbed.network.topology import CONTROL_ADDRESS, Network, run_in_name
 P4RUNTIME_ADDRESS = "127.0.0.1:9559"
 _SWITCH_PROCESS = "switch"
 _COMPILE_TIMEOUT_S = 300.0
-_READY_TIMEOUT_S = 180.0
+READY_TIMEOUT_S = 180.0
 _CONTROLLER_READY_TIMEOUT_S = 240.0
 _ONE_MAY_HAVE_ALL = ("--host-share", "1", "--job-share", "1")
 
@@ -136,21 +136,36 @@ class ModelSwitch:
         pipeline = Pipeline(folder / "p4info.txtpb", folder / self.program.name)
         processes = []
         for switch, address in addresses.items():
-            command = [command_path("inagg-switch"), "run", "--grpc", address]
-            command += ["--device-id", str(device_id(network, switch))]
-            command += ["--stats", str(results / f"{_named(network, 'ports', switch)}.json")]
-            command += _cpu_port(self.controlled, self.options)
+            command = [
+                "--device-id",
+                str(device_id(network, switch)),
+                *_cpu_port(self.controlled, self.options),
+            ]
             command += [] if self.controlled else [str(pipeline.device_config)]
-            command += [] if network.spec.offloads else ["--no-offloads"]
-            command += ["--trace"] if self.options.trace else []
-            captures = self.options.captures(network.fabric, switch)
-            command += [] if captures is None else ["--pcap", str(captures)]
             for number, interface in _ports(network, switch, self.controlled):
                 command += ["--port", f"{number}@{interface}"]
-            processes.append(_start(network, switch, command, results))
+            processes.append(start_model(network, switch, address, command, results, self.options))
         for process in processes:
-            process.wait_for_line("ready", timeout_s=_READY_TIMEOUT_S)
+            process.wait_for_line("ready", timeout_s=READY_TIMEOUT_S)
         return processes, pipeline
+
+
+def start_model(
+    network: Network,
+    switch: str,
+    address: str,
+    command: Sequence[str],
+    results: Path,
+    options: SwitchOptions,
+) -> NodeProcess:
+    """Start inagg_switch in the node of a switch. command: what `inagg-switch run` is to do there."""
+    command = [command_path("inagg-switch"), "run", "--grpc", address, *command]
+    command += ["--stats", str(results / f"{_named(network, 'ports', switch)}.json")]
+    command += [] if network.spec.offloads else ["--no-offloads"]
+    command += ["--trace"] if options.trace else []
+    captures = options.captures(network.fabric, switch)
+    command += [] if captures is None else ["--pcap", str(captures)]
+    return _start(network, switch, command, results)
 
 
 @dataclass
@@ -243,7 +258,7 @@ def _ports(network: Network, switch: str, controlled: bool) -> list[tuple[int, s
 def p4runtime_addresses(network: Network, *, controlled: bool) -> dict[str, str]:
     """Where each switch serves P4Runtime: HOST:PORT of its namespace, or unix:PATH; see the module docstring."""
     switches = network.fabric.switches
-    if network.fabric.is_star or not controlled:
+    if not network.fabric.described and (network.fabric.is_star or not controlled):
         return dict.fromkeys(switches, P4RUNTIME_ADDRESS)
     folder = network.run.temporary_folder()  # the path of a socket has at most 107 bytes (unix(7))
     return {switch: f"unix:{folder / switch}" for switch in switches}

@@ -32,7 +32,7 @@ from inagg_testbed.network.control import (
     Traffic,
     token_path,
 )
-from inagg_testbed.network.fabric import Fabric, host_name
+from inagg_testbed.network.fabric import Fabric, SwitchPort, host_name
 from inagg_testbed.network.lifecycle import STATE_DIR, Run, open_run
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.processes import NodeProcess
@@ -110,6 +110,8 @@ class Testbed:
 
     def node_environments(self) -> dict[str, dict[str, str]]:
         """Variables that `inagg exec` adds to the environment in each host, by host."""
+        if self.network.fabric.described:
+            return {}
         inagg = self._inagg_environment(None) if self.controlled else {}
         return {
             host_name(number): {
@@ -260,6 +262,8 @@ def open_testbed(
     servers: int = 0,
     uplink: LinkSpec | None = None,
     switch: SwitchKind = "model",
+    target: SwitchTarget | None = None,
+    specs: Mapping[SwitchPort, LinkSpec] | None = None,
     program: Path | None = None,
     switch_options: SwitchOptions = NO_OPTIONS,
     controlled: bool = True,
@@ -279,7 +283,8 @@ def open_testbed(
     offloads only if the switch supports them. controlled=False starts no controller: the switch runs any P4 program
     and serves P4Runtime to any client. Over bridges the controller has no switch, and servers do the sums. pool: the
     slots of each switch that jobs may lease, by default all of the program's. controller_options: further ones of
-    inagg-controller.
+    inagg-controller. target: another way to start the switches. specs: links that differ from the others
+    (`topology.Network`).
 
     Raises MissingRequirementError, ConfigurationError, NetworkError, ProcessFailedError.
     """
@@ -299,7 +304,7 @@ def open_testbed(
         raise ConfigurationError("--set-controller and --no-controller exclude each other")
     check_requirements(switch)
     switch_options.check(switch, fabric, controlled=controlled)
-    target = switch_target(switch, program, switch_options, controlled=controlled)
+    target = target or switch_target(switch, program, switch_options, controlled=controlled)
     with open_run(state_dir) as run, contextlib.ExitStack() as stack:
         results = results_root.resolve() / f"{time.strftime('%Y%m%d-%H%M%S')}-{run.id}"
         make_folder(results.parent)
@@ -320,7 +325,12 @@ def open_testbed(
             controlled=controlled,
         )
         on_stage(f"run {run.id}: network of {_described(fabric)}")
-        network = Network(run, fabric=fabric, spec=link, uplink=uplink, bridge=gloo_over == "bridge")
+        if fabric.described:
+            rates = {_lower(fabric, port): spec.rate_bps for port, spec in (specs or {}).items()}
+            run.manifest.settings["rates"] = rates
+        network = Network(
+            run, fabric=fabric, spec=link, uplink=uplink, specs=specs, bridge=gloo_over == "bridge"
+        )
         stack.callback(network.stop)
         testbed = Testbed(
             *(run, network, results, switch, target.max_slots, _options_of_the_user()),
@@ -353,10 +363,16 @@ def _start_switches(testbed: Testbed, target: SwitchTarget) -> Path:
     network, results = testbed.network, testbed.results
     addresses = p4runtime_addresses(network, controlled=testbed.controlled and testbed.has_switch)
     topology = results / "topology.toml"
-    write_text(topology, topology_toml(network.fabric, addresses))
+    if testbed.controlled:
+        write_text(topology, topology_toml(network.fabric, addresses))
     processes, testbed.pipeline = target.start(network, results, addresses)
     testbed.services.extend(processes)
     return topology
+
+
+def _lower(fabric: Fabric, port: SwitchPort) -> str:
+    """How `traffic.links` calls the lower end of the link at a port of `Fabric.link_ports`."""
+    return fabric.neighbours[port] if port in fabric.host_ports else str(port)
 
 
 def _start_controller(testbed: Testbed, topology: Path, pool: int | None, options: Sequence[str]) -> None:

@@ -22,20 +22,27 @@ several switches ctl0 is the controller's address, and each switch's name its ag
 node's mount namespace; the machine's file does not change.
 
 Interfaces are called ia-RUN-h3 and ia-RUN-p3 (IFNAMSIZ allows 15 characters); a name is unique in its node. They are
-never in the machine's root namespace.
+never in the machine's root namespace. Hosts of a topology file have eth0.
 """
 
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from inagg_testbed.errors import NetworkError
 from inagg_testbed.network._mininet import Host, Intf, Link, Switch, Topo, make_net
-from inagg_testbed.network.fabric import CONTROL_PORT, STAR_SWITCH, Fabric, host_name
+from inagg_testbed.network.fabric import (
+    CONTROL_PORT,
+    STAR_SWITCH,
+    Fabric,
+    Station,
+    SwitchPort,
+    host_name,
+)
 from inagg_testbed.network.lifecycle import Run
 from inagg_testbed.network.links import LinkSpec
 
@@ -43,6 +50,7 @@ CONTROL_ADDRESS = "10.0.0.254"
 CONTROL_MAC = "02:00:0a:00:00:fe"
 CONTROL_INTERFACE = "ctl0"
 BRIDGE_NODE = "b1"
+SpecOf = Callable[[SwitchPort], LinkSpec]  # of the link at a port of Fabric.link_ports
 _BRIDGE = "br0"
 _STAR_AGGREGATOR = "10.0.0.253"
 _QUIET = (
@@ -77,6 +85,13 @@ def host_mac(number: int) -> str:
     return f"02:00:0a:00:00:{number:02x}"
 
 
+def station(fabric: Fabric, number: int) -> Station:
+    """A host of a fabric."""
+    if fabric.described:
+        return fabric.stations[number - 1]
+    return Station(host_name(number), f"{host_address(number)}/24", host_mac(number))
+
+
 def hosts_file(fabric: Fabric, *, bridge: bool) -> str:
     """The contents of /etc/hosts in a node: the testbed's names, then the machine's.
 
@@ -84,9 +99,10 @@ def hosts_file(fabric: Fabric, *, bridge: bool) -> str:
     Their names differ, so that h1 never resolves to an IPv6 address.
     """
     numbers = fabric.hosts
-    names = {host_address(number): host_name(number) for number in numbers}
-    names[CONTROL_ADDRESS] = STAR_SWITCH if fabric.is_star else CONTROL_INTERFACE
-    if not fabric.is_star:
+    names = {station(fabric, number).ip: fabric.host_name(number) for number in numbers}
+    if not fabric.described:
+        names[CONTROL_ADDRESS] = STAR_SWITCH if fabric.is_star else CONTROL_INTERFACE
+    if not fabric.is_star and not fabric.described:
         names |= {aggregator_address(fabric, switch): switch for switch in fabric.switches}
     if bridge:
         names |= {
@@ -160,26 +176,23 @@ class ShapedInterface(Intf):  # type: ignore[misc]
         if address is None:
             commands.append(f"ip link set dev {self.name} arp off up")
         else:
-            commands.append(f"ip addr add {address}/24 dev {self.name}; ip link set dev {self.name} up")
-            self.ip, self.prefixLen = address, "24"
+            commands.append(f"ip addr add {address} dev {self.name}; ip link set dev {self.name} up")
+            self.ip, _, self.prefixLen = address.partition("/")
         run_in_namespace(self.node.pid, "; ".join(commands))
 
 
 class FabricTopo(Topo):  # type: ignore[misc]
     """A fabric as a Mininet topology. Topo's constructor calls `build` with its keywords."""
 
-    def build(self, *, run: Run, fabric: Fabric, spec: LinkSpec, uplink: LinkSpec, bridge: bool) -> None:
+    def build(self, *, run: Run, fabric: Fabric, spec_of: SpecOf, bridge: bool) -> None:
         """Add nodes and links; `bridge` adds gloo's own."""
         for number in fabric.hosts:
-            self.addHost(host_name(number), cls=AggregationHost, run=run, ip=None)
-        self._add_network(run, fabric, spec, uplink, bridge=False)
+            self.addHost(fabric.host_name(number), cls=AggregationHost, run=run, ip=None)
+        self._add_network(run, fabric, spec_of, bridge=False)
         if bridge:
-            own = replace(spec, offloads=True), replace(uplink, offloads=True)
-            self._add_network(run, fabric, *own, bridge=True)
+            self._add_network(run, fabric, lambda end: replace(spec_of(end), offloads=True), bridge=True)
 
-    def _add_network(
-        self, run: Run, fabric: Fabric, spec: LinkSpec, uplink: LinkSpec, *, bridge: bool
-    ) -> None:
+    def _add_network(self, run: Run, fabric: Fabric, spec_of: SpecOf, *, bridge: bool) -> None:
         def node(switch: str) -> str:
             return bridge_node(switch) if bridge else switch
 
@@ -187,16 +200,19 @@ class FabricTopo(Topo):  # type: ignore[misc]
         for switch in fabric.connected if bridge else fabric.switches:
             self.addSwitch(node(switch), cls=AggregationSwitch, run=run)
         for number, port in enumerate(fabric.host_ports, 1):
+            host = station(fabric, number)
             self.addLink(
-                host_name(number),
+                host.name,
                 node(port.switch),
                 port1=int(bridge),
                 port2=port.port,
-                intfName1=host_interface(run.id, number, bridge=bridge),
+                intfName1=host_interface(run.id, number, bridge=True)
+                if bridge
+                else station_interface(run.id, fabric, number),
                 intfName2=port_interface(run.id, port.port, bridge=bridge),
-                **({} if bridge else {"addr1": host_mac(number)}),
-                params1={"address": host_address(number, bridge=bridge)},
-                spec=spec,
+                **({} if bridge else {"addr1": host.mac}),
+                params1={"address": f"{host_address(number, bridge=True)}/24" if bridge else host.address},
+                spec=spec_of(port),
             )
         for trunk in trunks:
             self.addLink(
@@ -206,13 +222,18 @@ class FabricTopo(Topo):  # type: ignore[misc]
                 port2=trunk.upper.port,
                 intfName1=port_interface(run.id, trunk.lower.port, bridge=bridge),
                 intfName2=port_interface(run.id, trunk.upper.port, bridge=bridge),
-                spec=uplink,
+                spec=spec_of(trunk.lower),
             )
 
 
 def host_interface(run: str, number: int, *, bridge: bool = False) -> str:
     """Name of a host's interface to the switch, or to the bridge."""
     return f"ia-{run}-{'g' if bridge else 'h'}{number}"
+
+
+def station_interface(run: str, fabric: Fabric, number: int) -> str:
+    """Name of a host's interface to the switch."""
+    return station(fabric, number).interface or host_interface(run, number)
 
 
 def port_interface(run: str, number: int, *, bridge: bool = False) -> str:
@@ -237,21 +258,26 @@ class Network:
         fabric: Fabric,
         spec: LinkSpec,
         uplink: LinkSpec | None = None,
+        specs: Mapping[SwitchPort, LinkSpec] | None = None,
         bridge: bool = False,
     ) -> None:
         """Create nodes and links. uplink: links between switches, by default like the hosts'. bridge: gloo's own links.
 
-        Raises NetworkError; the run's teardown removes what was created by then.
+        specs: links that differ from these, by their port in `Fabric.link_ports`. Raises NetworkError; the run's
+        teardown removes what was created by then.
         """
         self.run, self.fabric, self.spec, self.bridge = run, fabric, spec, bridge
         self.uplink = spec if uplink is None else uplink
-        topology = FabricTopo(run=run, fabric=fabric, spec=spec, uplink=self.uplink, bridge=bridge)
+        usual = dict.fromkeys(fabric.host_ports, spec)
+        spec_of = {**dict.fromkeys(fabric.link_ports, self.uplink), **usual, **(specs or {})}.__getitem__
+        topology = FabricTopo(run=run, fabric=fabric, spec_of=spec_of, bridge=bridge)
         try:
             self._net = make_net(topo=topology, link=Link, intf=ShapedInterface, controller=None, build=True)
         except OSError as error:
             raise NetworkError(f"a network of {len(fabric.hosts)} hosts cannot be made: {error}") from error
         self._name_hosts()
-        self._make_control_port()
+        if not fabric.described:
+            self._make_control_port()
         if bridge:
             self.make_bridges(own_links=True)
 
@@ -317,11 +343,13 @@ class Network:
 
     def gloo_interface(self, number: int) -> str:
         """The interface of a host that gloo uses."""
-        return host_interface(self.run.id, number, bridge=self.bridge)
+        if self.bridge:
+            return host_interface(self.run.id, number, bridge=True)
+        return station_interface(self.run.id, self.fabric, number)
 
     def host(self, number: int) -> Any:
         """The Mininet node of a host."""
-        return self._net[host_name(number)]
+        return self._net[self.fabric.host_name(number)]
 
     def stop(self) -> None:
         """Remove links, then nodes. The run's teardown removes what Mininet leaves."""

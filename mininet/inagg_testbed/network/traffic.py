@@ -8,7 +8,7 @@ has segmented it. A copy that a queue drops is not counted.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from inagg_testbed.network.fabric import Fabric, SwitchPort, host_name
+from inagg_testbed.network.fabric import Fabric, SwitchPort
 from inagg_testbed.network.interfaces import interface_bytes
 from inagg_testbed.network.topology import Network, bridge_node, port_interface
 
@@ -74,7 +74,7 @@ def crossed(fabric: Fabric, before: Reading, after: Reading) -> list[LinkBytes]:
 def links(fabric: Fabric) -> Iterable[tuple[str, SwitchPort]]:
     """The lower end of each link as text, and its upper end: links between switches first."""
     yield from ((str(trunk.lower), trunk.upper) for trunk in fabric.trunks)
-    yield from ((host_name(number), port) for number, port in enumerate(fabric.host_ports, 1))
+    yield from ((fabric.host_name(number), port) for number, port in enumerate(fabric.host_ports, 1))
 
 
 def host_interfaces(network: Network) -> list[list[tuple[int, str]]]:

@@ -18,9 +18,9 @@ from typing import BinaryIO
 
 from inagg_testbed.errors import ConfigurationError, NetworkError
 from inagg_testbed.network.control import call_in_network_namespace
-from inagg_testbed.network.fabric import CONTROL_PORT, Fabric, host_name
+from inagg_testbed.network.fabric import CONTROL_PORT, Fabric
 from inagg_testbed.network.lifecycle import Manifest
-from inagg_testbed.network.topology import CONTROL_INTERFACE, host_interface, port_interface
+from inagg_testbed.network.topology import CONTROL_INTERFACE, port_interface, station_interface
 
 _ETH_P_ALL = 3
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
@@ -52,10 +52,13 @@ class Captured:
 def find_place(manifest: Manifest, text: str) -> Place:
     """h1 is the host's interface, ctl0 the controller's, leaf1:101 a port of a switch.
 
-    In a star 1 (or p1) is a port, and s1 the controller's interface. Raises ConfigurationError.
+    In a star 1 (or p1) is a port, and s1 the controller's interface; with a topology file s1-p1 is a port. Raises
+    ConfigurationError.
     """
     fabric = Fabric.from_settings(manifest.settings)
-    if text == CONTROL_INTERFACE or (fabric.is_star and text == fabric.control_switch):
+    if not fabric.described and (
+        text == CONTROL_INTERFACE or (fabric.is_star and text == fabric.control_switch)
+    ):
         return Place(CONTROL_INTERFACE, manifest.namespace(fabric.control_switch).pid, CONTROL_INTERFACE)
     if (port := fabric.find_port(text)) is not None:
         name = f"p{port.port}" if fabric.is_star else f"{port.switch}-p{port.port}"
@@ -68,11 +71,12 @@ def find_place(manifest: Manifest, text: str) -> Place:
         known = ", ".join(map(str, sorted(fabric.neighbours)))
         raise ConfigurationError(f"no port {text}; there are {known}")
     pid = manifest.namespace(text).pid
-    if text not in map(host_name, fabric.hosts):
+    number = next((host for host in fabric.hosts if fabric.host_name(host) == text), None)
+    if number is None:
         raise ConfigurationError(
             f"{text} is no host and no port of a switch, such as {next(iter(fabric.neighbours))}"
         )
-    return Place(text, pid, host_interface(manifest.run, int(text.removeprefix("h"))))
+    return Place(text, pid, station_interface(manifest.run, fabric, number))
 
 
 def capture(

@@ -14,16 +14,15 @@ from typing import Any, TextIO
 
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network._mininet import CLI, Intf, Link, Node, lg, make_net, output
-from inagg_testbed.network.fabric import Fabric, host_name
+from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.lifecycle import Manifest
 from inagg_testbed.network.topology import (
     CONTROL_ADDRESS,
     CONTROL_INTERFACE,
     bridge_node,
-    host_address,
-    host_interface,
-    host_mac,
     port_interface,
+    station,
+    station_interface,
 )
 
 
@@ -49,7 +48,7 @@ class AttachedInterface(Intf):  # type: ignore[misc]
     def config(self, *, address: str | None = None, **_params: Any) -> None:
         """Record the interface's address."""
         if address is not None:
-            self.ip, self.prefixLen = address, "24"
+            self.ip, _, self.prefixLen = address.partition("/")
 
     def updateIP(self) -> str | None:  # noqa: N802 (Mininet's name)
         """The address that the command line substitutes for the node's name."""
@@ -133,18 +132,22 @@ def attached_net(manifest: Manifest) -> Any:
         node = AttachedNode(name, manifest=manifest)
         net.nameToNode[name] = node
         (net.switches if name in switches else net.hosts).append(node)
-    AttachedInterface(CONTROL_INTERFACE, node=net[fabric.control_switch], port=0, address=CONTROL_ADDRESS)
+    if not fabric.described:
+        AttachedInterface(
+            CONTROL_INTERFACE, node=net[fabric.control_switch], port=0, address=f"{CONTROL_ADDRESS}/24"
+        )
     for number, port in enumerate(fabric.host_ports, 1):
+        host = station(fabric, number)
         link = AttachedLink(
-            net[host_name(number)],
+            net[host.name],
             net[port.switch],
             port1=0,
             port2=port.port,
-            intfName1=host_interface(run, number),
+            intfName1=station_interface(run, fabric, number),
             intfName2=port_interface(run, port.port),
-            addr1=host_mac(number),
+            addr1=host.mac,
             intf=AttachedInterface,
-            params1={"address": host_address(number)},
+            params1={"address": host.address},
         )
         net.links.append(link)
     for trunk in fabric.trunks:

@@ -18,7 +18,7 @@ The document (`--json`) has
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,13 +109,22 @@ def document(manifest: Manifest, before: Snapshot, after: Snapshot) -> Document:
             {
                 "lower": link.lower,
                 "upper": link.upper,
-                "rate_bps": settings.get("uplink_bps" if ":" in link.lower else "link_bps"),
+                "rate_bps": _rate_bps(settings, link.lower),
                 "up_mbit_s": _mbit_s(link.up, seconds),
                 "down_mbit_s": _mbit_s(link.down, seconds),
             }
             for link in link_bytes(fabric, before.traffic, after.traffic)
         ],
     }
+
+
+def _rate_bps(settings: Mapping[str, Any], lower: str) -> int | None:
+    """The rate of the link at a host or port; None: unshaped."""
+    if "rates" in settings:
+        rate: int | None = settings["rates"].get(lower)
+    else:
+        rate = settings.get("uplink_bps" if ":" in lower else "link_bps")
+    return rate
 
 
 def uptime_s(manifest: Manifest) -> float:
