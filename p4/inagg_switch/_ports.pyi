@@ -33,7 +33,7 @@ class PacketLoop:
         fan_out: bool,
         cpu_port: int,
         priority_queues: int,
-        capture_folder: str,
+        captures: Sequence[str],
         receives: Sequence[int],
         first: PacketLoop | None,
     ) -> None: ...

@@ -103,9 +103,10 @@ class PortOptions:
     # Queues of each port: a packet with a higher standard_metadata.priority leaves first. Packets of a priority without
     # a queue are dropped. More than one needs one thread.
     priority_queues: int = 1
-    # Folder for capture files, one for each port and direction: INTERFACE_in.pcap and INTERFACE_out.pcap. One thread
-    # only.
+    # Folder for capture files, one for each port and direction: portN_in.pcap and portN_out.pcap, or by interface as
+    # BMv2 names them, INTERFACE_in.pcap and INTERFACE_out.pcap. One thread only.
     captures: Path | None = None
+    captures_by_interface: bool = False
     # Threads that receive and send; each receives from its share of the ports. They run the program in turn.
     threads: int = 1
 
@@ -140,7 +141,13 @@ def _open(
             fan_out=options.fan_out,
             cpu_port=options.cpu_port or 0,
             priority_queues=options.priority_queues,
-            capture_folder=str(options.captures) if options.captures is not None else "",
+            captures=[
+                str(
+                    options.captures / (spec.interface if options.captures_by_interface else f"port{spec.id}")
+                )
+                for spec in specs
+                if options.captures is not None
+            ],
             receives=receives,
             first=first,
         )

@@ -265,8 +265,8 @@ def p4runtime_addresses(network: Network, *, controlled: bool) -> dict[str, str]
 
 
 def device_id(network: Network, switch: str) -> int:
-    """A switch's P4Runtime device id: 1, 2, ..."""
-    return 1 + network.fabric.switches.index(switch)
+    """A switch's P4Runtime device id: 1, 2, ...; in an exercise 0, 1, ..."""
+    return network.fabric.switches.index(switch) + (0 if network.fabric.described else 1)
 
 
 def is_switch(process: NodeProcess) -> bool:

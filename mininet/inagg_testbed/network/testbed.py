@@ -42,6 +42,7 @@ from inagg_testbed.network.switch_options import NO_OPTIONS, SwitchOptions
 from inagg_testbed.network.switches import (
     Pipeline,
     SwitchTarget,
+    device_id,
     p4runtime_addresses,
     start_controller,
     switch_target,
@@ -362,6 +363,10 @@ def _start_switches(testbed: Testbed, target: SwitchTarget) -> Path:
     """Start the switches, or make the bridges; returns the file that describes the network."""
     network, results = testbed.network, testbed.results
     addresses = p4runtime_addresses(network, controlled=testbed.controlled and testbed.has_switch)
+    if testbed.has_switch:
+        testbed.run.manifest.settings["p4runtime"] = {
+            switch: (address, device_id(network, switch)) for switch, address in addresses.items()
+        }
     topology = results / "topology.toml"
     if testbed.controlled:
         write_text(topology, topology_toml(network.fabric, addresses))

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads registers of a testbed's switches over P4Runtime, beside their controller: reading needs no election."""
 
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -79,7 +77,7 @@ def switches(manifest: Manifest) -> list[str]:
     """The names of a testbed's switches. Raises ConfigurationError if bridges stand for them."""
     if manifest.settings.get("switch") == "bridge":
         raise ConfigurationError(f"run {manifest.run} has bridges for switches, which have no registers")
-    return [each["name"] for each in _topology(manifest)]
+    return [*manifest.settings["p4runtime"]]
 
 
 @contextmanager
@@ -91,17 +89,11 @@ def opened(manifest: Manifest, switch: str) -> Iterator[RegisterReader]:
     names = switches(manifest)
     if switch not in names:
         raise ConfigurationError(f"no switch {switch}; there are {', '.join(names)}")
-    place = _topology(manifest)[names.index(switch)]
-    if not place["p4runtime"].startswith("unix:"):
+    address, device_id = manifest.settings["p4runtime"][switch]
+    if not address.startswith("unix:"):
         enter_network_namespace(manifest.namespace(switch).pid)
-    reader = RegisterReader(place["p4runtime"], place["device_id"])
+    reader = RegisterReader(address, device_id)
     try:
         yield reader
     finally:
         reader.close()
-
-
-def _topology(manifest: Manifest) -> list[dict[str, Any]]:
-    path = Path(manifest.settings["results"]) / "topology.toml"
-    found: list[dict[str, Any]] = tomllib.loads(path.read_text())["switch"]
-    return found

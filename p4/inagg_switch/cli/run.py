@@ -105,7 +105,14 @@ _Pcap = Annotated[
     typer.Option(
         "--pcap",
         metavar="DIR",
-        help="Write capture files INTERFACE_in.pcap and INTERFACE_out.pcap for each port.",
+        help="Write capture files portN_in.pcap and portN_out.pcap for each port.",
+    ),
+]
+_PcapByInterface = Annotated[
+    bool,
+    typer.Option(
+        "--pcap-by-interface",
+        help="Name them INTERFACE_in.pcap and INTERFACE_out.pcap, as BMv2 does: switches may share a folder.",
     ),
 ]
 _Trace = Annotated[
@@ -145,6 +152,7 @@ def run(
     priority_queues: _PriorityQueues = 1,
     console: _Console = None,
     pcap: _Pcap = None,
+    pcap_by_interface: _PcapByInterface = False,
     trace: _Trace = False,
     tls_certificate: _TlsCertificate = None,
     tls_key: _TlsKey = None,
@@ -179,6 +187,7 @@ def run(
         cpu_port=cpu_port,
         priority_queues=priority_queues,
         captures=pcap,
+        captures_by_interface=pcap_by_interface,
     )
     ports = Ports(specs, options)
     on_trace = _trace_printer(stop) if trace else None

@@ -93,6 +93,7 @@ def _run(options: argparse.Namespace, target: argparse.Namespace) -> None:
         priority_queues=target.priority_queues,
         console=f"127.0.0.1:{options.thrift_port}",
         pcap=options.pcap,
+        pcap_by_interface=True,
         trace=traced,
         tls_certificate=target.grpc_server_cert if tls else None,
         tls_key=target.grpc_server_key if tls else None,

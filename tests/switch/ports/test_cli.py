@@ -200,14 +200,21 @@ def test_an_option_turns_fan_out_devices_off(
 
 
 @pytest.mark.netns
-def test_packets_are_captured_by_interface_and_direction_and_traced(
-    network: MakeNetwork, switch_command: list[str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("options", "names"), [((), ("port11", "port12")), (("--pcap-by-interface",), ("port1", "port2"))]
+)
+def test_packets_are_captured_by_port_and_direction_and_traced(
+    options: tuple[str, ...],
+    names: tuple[str, str],
+    network: MakeNetwork,
+    switch_command: list[str],
+    tmp_path: Path,
 ) -> None:
     net = network(2)
     program = PROGRAMS / "state.p4"
     ports = ["--port", "11@port1", "--port", "12@port2"]
     arguments = ["run", str(program), *ports, "--grpc", f"unix:{tmp_path}/s.sock",
-                 "--pcap", str(tmp_path / "captures"), "--trace"]  # fmt: skip
+                 "--pcap", str(tmp_path / "captures"), *options, "--trace"]  # fmt: skip
     process = net.start_and_wait(net.switch, *switch_command, *arguments)
     assert process.stdout is not None
     sent = b"\x02\0\0\0\0\x07" + bytes(54)  # to tell this frame from those that the kernel sends
@@ -219,9 +226,10 @@ def test_packets_are_captured_by_interface_and_direction_and_traced(
     os.kill(process.pid, signal.SIGTERM)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 0, err
-    names = {f"port{n}_{way}.pcap" for n in (1, 2) for way in ("in", "out")}
-    assert {path.name for path in (tmp_path / "captures").iterdir()} == names
-    captured = rdpcap(str(tmp_path / "captures" / "port1_in.pcap"))
+    assert {path.name for path in (tmp_path / "captures").iterdir()} == {
+        f"{name}_{way}.pcap" for name in names for way in ("in", "out")
+    }
+    captured = rdpcap(str(tmp_path / "captures" / f"{names[0]}_in.pcap"))
     assert sent in [bytes(packet) for packet in captured]
 
 

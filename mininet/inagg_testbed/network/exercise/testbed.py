@@ -22,6 +22,7 @@ from inagg_testbed.network.switches import (
     Pipeline,
     command_path,
     compile_program,
+    device_id,
     start_model,
 )
 from inagg_testbed.network.testbed import Testbed, open_testbed
@@ -58,16 +59,16 @@ class ExerciseSwitches:
         ]
         with ExitStack() as on_error:
             processes = []
-            for device_id, switch in enumerate(self._exercise.switches):
+            for switch in self._exercise.switches:
                 address = addresses[switch.name]
-                processes.append(self._started(network, results, device_id, switch, pipelines, address))
+                processes.append(self._started(network, results, switch, pipelines, address))
                 on_error.callback(processes[-1].stop)
             for process in processes:
                 process.wait_for_line("ready", timeout_s=READY_TIMEOUT_S)
             for host, commands in self._exercise.commands.items():
                 run_commands(network, results, host, commands)
-            for device_id, (switch, updates) in enumerate(zip(self._exercise.switches, wanted, strict=True)):
-                entries.load(addresses[switch.name], device_id, updates)
+            for switch, updates in zip(self._exercise.switches, wanted, strict=True):
+                entries.load(addresses[switch.name], device_id(network, switch.name), updates)
             on_error.pop_all()
         self._relay.serve([addresses[name].removeprefix("unix:") for name in network.fabric.switches])
         return processes, None
@@ -76,12 +77,12 @@ class ExerciseSwitches:
         self,
         network: Network,
         results: Path,
-        device_id: int,
         switch: ExerciseSwitch,
         pipelines: Mapping[Path, Pipeline],
         address: str,
     ) -> NodeProcess:
-        command = [str(pipelines[switch.program].device_config), "--device-id", str(device_id)]
+        command = [str(pipelines[switch.program].device_config), "--device-id"]
+        command.append(str(device_id(network, switch.name)))
         cpu_port = self._options.cpu_port if switch.cpu_port is None else switch.cpu_port
         command += [] if cpu_port is None else ["--cpu-port", str(cpu_port)]
         for number, interface in network.ports(switch.name).items():

@@ -51,7 +51,6 @@ void CaptureFile::flush() {
     dirty_ = false;
 }
 
-Capture::Capture(const std::string& folder, const std::string& interface)
-    : in(folder + "/" + interface + "_in.pcap"), out(folder + "/" + interface + "_out.pcap") {}
+Capture::Capture(const std::string& path) : in(path + "_in.pcap"), out(path + "_out.pcap") {}
 
 }  // namespace inagg::ports

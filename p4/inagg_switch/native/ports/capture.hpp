@@ -34,9 +34,8 @@ class CaptureFile {
 
 // The two capture files of a port.
 struct Capture {
-    // Creates or truncates FOLDER/INTERFACE_in.pcap and FOLDER/INTERFACE_out.pcap, BMv2's names. Throws
-    // std::system_error.
-    Capture(const std::string& folder, const std::string& interface);
+    // Creates or truncates PATH_in.pcap and PATH_out.pcap. Throws std::system_error.
+    explicit Capture(const std::string& path);
     void flush() {
         in.flush();
         out.flush();

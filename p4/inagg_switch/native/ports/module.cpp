@@ -155,17 +155,17 @@ void bind_packet_loop(nb::module_& module) {
             [](ports::PacketLoop* self, const std::vector<std::pair<uint32_t, std::string>>& names,
                size_t receive_buffer_bytes, size_t send_buffer_bytes, size_t queue_frames, size_t queue_bytes,
                bool offloads, bool fan_out, uint32_t cpu_port, uint32_t priority_queues,
-               const std::string& capture_folder, const std::vector<uint32_t>& receives,
+               const std::vector<std::string>& captures, const std::vector<uint32_t>& receives,
                ports::PacketLoop* first) {
-                new (self) ports::PacketLoop(
-                    names,
-                    {receive_buffer_bytes, send_buffer_bytes, queue_frames, queue_bytes, offloads, fan_out,
-                     cpu_port, priority_queues, capture_folder, receives},
-                    first);
+                new (self)
+                    ports::PacketLoop(names,
+                                      {receive_buffer_bytes, send_buffer_bytes, queue_frames, queue_bytes,
+                                       offloads, fan_out, cpu_port, priority_queues, captures, receives},
+                                      first);
             },
             nb::arg("ports"), nb::kw_only(), nb::arg("receive_buffer_bytes"), nb::arg("send_buffer_bytes"),
             nb::arg("queue_frames"), nb::arg("queue_bytes"), nb::arg("offloads"), nb::arg("fan_out"),
-            nb::arg("cpu_port"), nb::arg("priority_queues"), nb::arg("capture_folder"), nb::arg("receives"),
+            nb::arg("cpu_port"), nb::arg("priority_queues"), nb::arg("captures"), nb::arg("receives"),
             nb::arg("first").none(), nb::keep_alive<1, 13>())
         .def("start", &ports::PacketLoop::start)
         .def("stop", &ports::PacketLoop::stop, nb::call_guard<nb::gil_scoped_release>())

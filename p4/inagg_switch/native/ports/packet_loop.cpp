@@ -78,8 +78,8 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
                 return OutputQueue(options_.queue_frames, options_.queue_bytes, offloads_, shared_);
             })));
         by_id_[id] = ports_.back().get();
-        if (!options_.capture_folder.empty()) {
-            ports_.back()->capture = std::make_unique<Capture>(options_.capture_folder, interface);
+        if (!options_.captures.empty()) {
+            ports_.back()->capture = std::make_unique<Capture>(options_.captures.at(ports_.size() - 1));
         }
     }
     const uint32_t cpu_port = options_.cpu_port;
@@ -564,7 +564,7 @@ void PacketLoop::process_injected() {
 
 // Called after the bursts, so that readers of the files see whole bursts.
 void PacketLoop::flush_captures() {
-    if (options_.capture_folder.empty()) return;
+    if (options_.captures.empty()) return;
     for (auto& port : ports_) port->capture->flush();
 }
 

@@ -63,8 +63,8 @@ struct Options {
     // Queues of each port, by standard_metadata.priority: a packet of a higher priority leaves first. More
     // than one turns fan-outs off.
     uint32_t priority_queues = 1;
-    // Folder for capture files. Empty: no capture.
-    std::string capture_folder;
+    // Of each port, the paths of its capture files without "_in.pcap" and "_out.pcap". Empty: no captures.
+    std::vector<std::string> captures;
     // The ports whose frames the loop receives, if it is one of several that serve a switch. Empty: all.
     std::vector<uint32_t> receives = {};
 };

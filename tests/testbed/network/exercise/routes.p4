@@ -17,6 +17,7 @@ parser P(packet_in packet, out headers_t h, inout metadata_t m, inout standard_m
 }
 
 control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t sm) {
+    register<bit<8>>(4) last_ttl;    // by port
     action drop() { mark_to_drop(sm); }
     action forward(bit<48> mac, bit<9> port) {
         h.ethernet.dst = mac;
@@ -35,6 +36,7 @@ control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t sm) {
     }
     apply {
         if (!h.ipv4.isValid()) { drop(); return; }
+        last_ttl.write((bit<32>) sm.ingress_port, h.ipv4.ttl);
         routes.apply();
         guard.apply();
     }
