@@ -33,6 +33,9 @@ MOST_CALLS = 4096  # collectives that a heartbeat tells
 LONGEST_CALL = 1000  # characters
 LONGEST_SECRET = 4096  # characters
 LONGEST_REASON = 2000  # characters
+# A network that is cut between the controller and all ranks does not end a job at once. So a controller that hears no
+# rank of a job, and a rank that hears no controller, wait for so many heartbeat timeouts.
+OUTAGE_TIMEOUTS = 4
 # The kind of the problem that a rank's address is not that of the host that registers it.
 FOREIGN_ADDRESS = "foreign-address"
 

@@ -225,7 +225,7 @@ def run(
     rto_max_s: Annotated[float, typer.Option(help="Longest retransmission timeout.")] = 1.0,
     give_up_s: Annotated[float, typer.Option(help="Silence after which a worker gives up.")] = 120.0,
     heartbeat_interval_s: Annotated[float, typer.Option(help="Time between two heartbeats.")] = 0.5,
-    heartbeat_timeout_s: Annotated[float, typer.Option(help="Silence after which a rank is lost.")] = 30.0,
+    heartbeat_timeout_s: Annotated[float, typer.Option(help="Silence after which a rank is lost.")] = 8.0,
     join_timeout_s: Annotated[float, typer.Option(help="Time that a job waits for its ranks.")] = 300.0,
     connections_per_host: Annotated[
         int, typer.Option(min=1, help="Maximum number of connections to the API from one address.")

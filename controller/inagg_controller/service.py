@@ -419,9 +419,14 @@ class Service:
             self._publish()
         return job
 
-    async def attend(self, number: int, rank: int, beats: AsyncIterable[object]) -> Job:
-        """Watch a rank until `beats` end, which shows that its process has ended, or until stop_waiting()."""
-        member = self.jobs.attend(number, rank, self._clock())
+    async def attend(
+        self, number: int, rank: int, beats: AsyncIterable[object], *, steady: bool = True
+    ) -> Job:
+        """Watch a rank until `beats` end, which shows that its process has ended, or until stop_waiting().
+
+        steady: as in JobTable.attend.
+        """
+        member = self.jobs.attend(number, rank, self._clock(), steady=steady)
         job = self.jobs.job(number)
         try:
             async with asyncio.timeout(0 if self._stopping else None) as until:

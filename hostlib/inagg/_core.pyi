@@ -5,13 +5,14 @@ Times are in seconds. Invalid arguments raise ValueError (TypeError for a wrong 
 raise EngineError.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-ErrorCode: TypeAlias = Literal["checksum", "kind_mismatch", "give_up", "failed", "closed"]
+ErrorCode: TypeAlias = Literal["checksum", "kind_mismatch", "give_up", "silent", "failed", "closed"]
 LaneBits: TypeAlias = Literal[8, 16, 32]
 
 class Array(Protocol):
@@ -31,10 +32,12 @@ class EngineError(RuntimeError):
                                  was sent again
                 "kind_mismatch"  a result's kind is not our contribution's: the ranks disagree about the collective
                 "give_up"        no result was received for the give-up time
+                "silent"         a root or server that has answered before left queries unanswered for silent_s
                 "failed"         fail() was called, or the socket failed; the message has the reason
                 "closed"         close() was called
     collective  ticket of the affected collective; None if none was unfinished
-    chunk       the affected chunk (for "give_up", "failed", "closed": the oldest outstanding one); None without one
+    chunk       the affected chunk (for "give_up", "failed", "closed": the oldest outstanding one; for "silent": the
+                oldest one of that root or server); None without one
     """
 
     code: ErrorCode
@@ -183,6 +186,7 @@ class Engine:
         rto_min_s: float = 0.001,
         rto_max_s: float = 1.0,
         give_up_s: float = 120.0,
+        silent_s: float = math.inf,
         first_chunk: int = 0,
     ) -> None: ...
     def submit(
@@ -379,6 +383,7 @@ class Transport:
         rto_min_s: float = 0.001,
         rto_max_s: float = 1.0,
         give_up_s: float = 120.0,
+        silent_s: float = math.inf,
         spin_s: float = 0.0,
     ) -> None:
         """Give the aggregator of a job on switches, or all servers, or both of a job on shared slots. Chunk c is of
@@ -479,7 +484,8 @@ class Transport:
 @final
 class Pulse:
     """Writes `beat` to a stream socket every `interval_s` seconds, without the GIL, until closed or until the
-    connection ends. The caller keeps the socket and closes it afterwards. A forked child has no pulse.
+    connection ends. The caller keeps the socket and closes it afterwards. If the socket listens (without blocking),
+    the pulse accepts connections, writes to each, and closes them at its end. A forked child has no pulse.
     """
 
     def __init__(self, *, socket_fd: int, beat: bytes, interval_s: float) -> None: ...

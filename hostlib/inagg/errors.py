@@ -36,6 +36,7 @@ from inagg.base_errors import (
     ControllerUnreachableError,
     InaggError,
 )
+from inagg_contract.ranks import name_ranks
 
 
 def _subject(job: int | None, rank: int | None, chunk: int | None) -> str:
@@ -43,11 +44,6 @@ def _subject(job: int | None, rank: int | None, chunk: int | None) -> str:
     facts = [("job", job), ("rank", rank), ("chunk", chunk)]
     known = ", ".join(f"{name} {value}" for name, value in facts if value is not None)
     return f"{known}: " if known else ""
-
-
-def name_ranks(ranks: Sequence[int]) -> str:
-    """ "rank 1" or "ranks 1, 2", for messages."""
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 class CollectiveError(InaggError, DistBackendError):
@@ -70,7 +66,7 @@ class JobError(CollectiveError):
 class PeerLostError(JobError):
     """Other ranks are gone, so the job's sums cannot complete.
 
-    lost_ranks: the ranks that are gone.
+    lost_ranks: the ranks that are gone. places: rank -> its host and address, of those that are known.
     chunk: this rank's oldest chunk without a result, None if nothing was outstanding.
     """
 
@@ -79,6 +75,7 @@ class PeerLostError(JobError):
         lost_ranks: Sequence[int],
         *,
         reason: str,
+        places: Mapping[int, str] | None = None,
         job: int | None = None,
         rank: int | None = None,
         chunk: int | None = None,
@@ -87,12 +84,13 @@ class PeerLostError(JobError):
         if chunk is not None:
             pending = f"the oldest chunk without a result is {chunk}"
         super().__init__(
-            f"lost {name_ranks(lost_ranks)} ({reason}); {pending}. Restart the job from its last checkpoint.",
+            f"lost {name_ranks(lost_ranks, places)}: {reason}; {pending}. Restart the job from its last checkpoint.",
             job=job,
             rank=rank,
         )
         self.reason = reason
         self.lost_ranks = tuple(lost_ranks)
+        self.places = {rank: where for rank, where in (places or {}).items() if rank in lost_ranks}
         self.chunk = chunk
 
 

@@ -9,12 +9,13 @@ from datetime import timedelta
 import torch
 from torch.distributed.distributed_c10d import Work
 
-from inagg.errors import InaggError, JobError, name_ranks
+from inagg.errors import InaggError, JobError
 from inagg.inner.group import ForwardingGroup
 from inagg.membership.assembly import Assembly, shorten
 from inagg.membership.join import all_fall_back, join
 from inagg.membership.session import Session
 from inagg.options import Options
+from inagg_contract.ranks import name_ranks
 
 _log = logging.getLogger(__name__)
 

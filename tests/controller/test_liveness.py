@@ -152,7 +152,14 @@ def test_a_connection_that_the_network_breaks_is_made_again(run_job: RunJob) -> 
 def test_a_rank_that_says_nothing_is_lost_after_the_timeout(run_job: RunJob) -> None:
     client, ranks = run_job(timeout_s=1)
     ranks[1].process.send_signal(19)  # SIGSTOP: its connections stay
-    assert lost(client) == {1: "no heartbeat for 1 s"}
+    assert lost(client)[1].startswith("no heartbeat for 1 s: its process is stopped")
+
+
+def test_a_rank_that_holds_the_gil_behind_https_is_not_taken_for_a_stopped_one(run_job: RunJob) -> None:
+    client, ranks = run_job(timeout_s=1, way="https")
+    ranks[1].told("hold the GIL")
+    assert ranks[1].hears() == "held"
+    assert client.status(1).state == "running"
 
 
 def test_ranks_of_a_controller_that_was_restarted_are_told_that_their_job_is_gone(

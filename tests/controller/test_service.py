@@ -46,10 +46,11 @@ def test_a_silent_rank_is_lost_its_job_fails_and_its_entries_go(
                 assert beat.status_code == 200
             await settle(lambda: memory_switch.groups == [1])
             beat = await client.post(f"/jobs/{number}/workers/0/heartbeat")
+            silent = "no heartbeat for 3 s: its process is stopped, or its host is down or cut off"
             assert beat.json() == {
                 "state": "failed",
-                "lost": [{"rank": 1, "reason": "no heartbeat for 3 s"}],
-                "reason": "rank 1: no heartbeat for 3 s",
+                "lost": [{"rank": 1, "reason": silent}],
+                "reason": f"rank 1: {silent}",
                 "mismatch": None,
                 "ask": None,
                 "waits": {"0": {"sums": 0, "waited_s": 0.0}},

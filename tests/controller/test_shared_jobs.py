@@ -591,7 +591,8 @@ def test_a_silent_rank_fails_the_job() -> None:
     for tenth in range(31):
         table.heartbeat(job.id, 0, tenth / 10)
         table.tick(tenth / 10)
-    assert (job.state, job.lost) == ("failed", {1: "no heartbeat for 3 s"})
+    silent = "no heartbeat for 3 s: its process is stopped, or its host is down or cut off"
+    assert (job.state, job.lost) == ("failed", {1: silent})
 
 
 # What an ended job still holds

@@ -66,7 +66,9 @@ def test_a_result_that_stays_wrong_is_told_with_what_was_tried_and_what_to_do() 
 
 
 def test_a_lost_peer_is_told_with_ranks_chunk_and_what_to_do() -> None:
-    assert str(PeerLostError([2, 3], reason="no heartbeat for 3 s", job=1, rank=0, chunk=77)) == (
-        "job 1, rank 0: lost ranks 2, 3 (no heartbeat for 3 s); the oldest chunk without a result is 77. "
+    places = {1: "h2, 10.0.0.2", 2: "h3, 10.0.0.3"}
+    lost = PeerLostError([2, 3], reason="no heartbeat for 3 s", places=places, job=1, rank=0, chunk=77)
+    assert str(lost) == (
+        "job 1, rank 0: lost ranks 2 (h3, 10.0.0.3), 3: no heartbeat for 3 s; the oldest chunk without a result is 77. "
         "Restart the job from its last checkpoint."
     )

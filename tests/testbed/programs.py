@@ -34,9 +34,11 @@ dist.destroy_process_group()
 """
 
 
-def launch(testbed: Testbed, program: str) -> WorkerGroup:
-    """Start the program on all hosts. Returns when every rank has printed "in the middle"."""
-    group = testbed.launch([sys.executable, "-c", program], name="first")
+def launch(
+    testbed: Testbed, program: str, environment: dict[str, str] | None = None, name: str = "first"
+) -> WorkerGroup:
+    """Start the program on all hosts. Returns when every rank has printed "in the middle". name: new in the testbed."""
+    group = testbed.launch([sys.executable, "-c", program], name=name, environment=environment)
     logs = [worker.process.log_path for worker in group.workers]
     wait_until(
         lambda: all(log.exists() and "in the middle" in log.read_text() for log in logs),

@@ -268,10 +268,11 @@ def _of_members(service: Service) -> APIRouter:
         return _heartbeat(service.heartbeat(number, rank, None if body is None else _report(body)))
 
     @router.post("/workers/{rank}/presence")
-    async def presence(number: int, rank: int, request: Request) -> JobStatus:
+    async def presence(number: int, rank: int, request: Request, steady: bool = True) -> JobStatus:
         """Hold a connection open while the rank's process lives. The body never ends, and each part of it counts as a
-        heartbeat (docs/protocol.md, 6.3)."""
-        return _job(service, await service.attend(number, rank, _until_disconnected(request)))
+        heartbeat (docs/protocol.md, 6.3). steady=false: the parts may pause while the rank's program is busy, so its
+        silence counts later."""
+        return _job(service, await service.attend(number, rank, _until_disconnected(request), steady=steady))
 
     @router.delete("/workers/{rank}")
     async def leave(

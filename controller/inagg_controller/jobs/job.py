@@ -28,7 +28,7 @@ class Policy:
     rto_max_s: float = 1.0
     give_up_s: float = 120.0
     heartbeat_interval_s: float = 0.5
-    heartbeat_timeout_s: float = 30.0
+    heartbeat_timeout_s: float = 8.0
     join_timeout_s: float = 300.0
     keep_s: float = 600.0
 
@@ -131,6 +131,8 @@ class Job:
     entries: its entries, by switch, that are in the switches or are being inserted or removed; None if there are none.
     installed: whether all of them are in the switches, and no change of them is under way.
     results_ip: the multicast address of its results; None: each worker gets them at its own.
+    heard_at: when anything was last heard of any of its ranks. heard_since: since when, without a long pause.
+    unsteady: ranks whose beats pause while their program is busy.
     attended: rank -> presence connections of its process. vanished: rank -> when the last of them ended.
     secret: permits requests about the job. creator: the host that created the job, None for the operator.
     """
@@ -156,6 +158,9 @@ class Job:
     members: dict[int, Registered] = field(default_factory=dict)
     last_seen: dict[int, float] = field(default_factory=dict)
     beating: set[int] = field(default_factory=set)
+    heard_at: float = 0.0
+    heard_since: float = 0.0
+    unsteady: set[int] = field(default_factory=set)
     attended: dict[int, int] = field(default_factory=dict)
     vanished: dict[int, float] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from inagg_contract.addresses import format_ip
-from inagg_contract.documents import DEFAULT_JOB_CLASS, Aggregation
+from inagg_contract.documents import DEFAULT_JOB_CLASS, OUTAGE_TIMEOUTS, Aggregation
 from inagg_controller.errors import (
     ConflictError,
     InvalidRequestError,
@@ -436,7 +436,9 @@ class JobTable:
             raise ConflictError(f"rank {rank} has left job {number}")
         if report is not None and report.summed is not None:
             self._share_of_server(job, rank).hear(rank, report.summed)
-        job.last_seen[rank] = now
+        if now - job.heard_at >= self.policy.heartbeat_timeout_s / 2:
+            job.heard_since = now
+        job.heard_at = job.last_seen[rank] = now
         job.beating.add(rank)
         if report is not None and not job.ended:
             job.waits[rank] = report.wait
@@ -460,9 +462,14 @@ class JobTable:
             self.effects.append(Regroup(job.id, unicast_groups_of(job, self.topology), job.generation))
         return job
 
-    def attend(self, number: int, rank: int, now: float) -> Registered:
-        """Record a presence connection of a rank: its first, or a replacement. Raises as heartbeat() does."""
+    def attend(self, number: int, rank: int, now: float, *, steady: bool = True) -> Registered:
+        """Record a presence connection of a rank: its first, or a replacement. Raises as heartbeat() does.
+
+        steady: it goes on while the rank's program is busy.
+        """
         job = self.heartbeat(number, rank, now)
+        if not steady:
+            job.unsteady.add(rank)
         job.attended[rank] = job.attended.get(rank, 0) + 1
         job.vanished.pop(rank, None)
         return job.members[rank]
@@ -717,18 +724,26 @@ class JobTable:
     def _lose_silent(self, job: Job, now: float) -> None:
         """Fail the job if a rank is silent.
 
-        Every rank of a running job must send heartbeats; before that, each rank that has sent one.
+        Every rank of a running job must send heartbeats; before that, each rank that has sent one. If none of the job
+        is heard, the controller may be the one that is cut off: that silence does not count until it is very long.
         """
         if job.ended:
             return
         due = set(job.members) - job.left if job.state == "running" else job.beating
         limit, grace = self.policy.heartbeat_timeout_s, self.policy.heartbeat_interval_s
+        hears_others = now - job.heard_at < limit / 2
         lost = {}
         for rank in sorted(due):
             if rank in job.vanished and now - job.vanished[rank] >= grace:
                 lost[rank] = "its process has ended without leaving the job"
-            elif now - job.last_seen[rank] >= limit:
-                lost[rank] = f"no heartbeat for {limit:g} s"
+            elif (
+                hears_others
+                and rank not in job.unsteady
+                and now - max(job.last_seen[rank], job.heard_since) >= limit
+            ):
+                lost[rank] = _silence(limit)
+            elif now - job.last_seen[rank] >= OUTAGE_TIMEOUTS * limit:
+                lost[rank] = _silence(OUTAGE_TIMEOUTS * limit)
         if lost:
             self._fail(job, lost, now)
 
@@ -819,6 +834,11 @@ def _forgettable(jobs: Iterable[Job]) -> Iterable[tuple[float, int]]:
     for job in jobs:
         if job.ended_at is not None and not job.holds_resources:
             yield job.ended_at, job.id
+
+
+def _silence(seconds: float) -> str:
+    """Why a rank that has been silent for so long is lost."""
+    return f"no heartbeat for {seconds:g} s: its process is stopped, or its host is down or cut off"
 
 
 def _ranks(jobs: Iterable[Job]) -> int:

@@ -7,9 +7,13 @@ the group if it has appeared while the group was made, and one of its ends is su
 """
 
 import contextlib
+import os
 import socket
 import struct
-from collections.abc import Callable, Iterator
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 from inagg.inner.devices import Devices
@@ -18,6 +22,19 @@ from inagg.membership.sockets import tcp_sockets
 
 # linux/tcp.h: tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info.
 _CARRIED, _CARRIED_AT = struct.Struct("QQ"), 120
+# tcpi_last_ack_recv: milliseconds since the other kernel has acknowledged something.
+_SILENCE, _SILENCE_AT = struct.Struct("I"), 56
+_ESTABLISHED = 1  # tcpi_state, the first byte: the other process has not closed the connection
+
+# Without this a connection on which nothing is sent is silent. So many probes in a row may stay unanswered, some
+# minutes, before the kernel ends the connection: groups without a job have no other watch.
+_PROBING = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 100),
+)
+_LOOK_S = 1.0
 
 _Ends = tuple[Any, Any]  # a connection's own address, and its peer's
 
@@ -38,13 +55,19 @@ class GlooConnections:
             for ip, _ in own[:1]:  # an address in the network that gloo uses
                 ranks.watch(ip)
             # Wait for all ranks here: gloo's constructor would not notice signals, or ranks that fail.
-            listening = {(ip, port) for each in ranks.exchange("listening", own) for ip, port in each}
+            by_rank = ranks.exchange("listening", own)
+            listening = {(ip, port) for each in by_rank for ip, port in each}
+            self._ip_of = {rank: ip for rank, each in enumerate(by_rank) for ip, _ in each}
             ranks.check()  # connects to all ranks, so that it sees them end
             before = {ends for _, ends in _connections()}
             self.group: Any = make(self._devices.devices)
             self._ends = {
                 ends for _, ends in _connections() if ends not in before and listening.intersection(ends)
             }
+            for tcp in self._connected():
+                for option in _PROBING:
+                    tcp.setsockopt(*option)
+            _groups.add(self)
         except BaseException:
             self.close()
             raise
@@ -58,6 +81,7 @@ class GlooConnections:
     def close(self) -> None:
         """Give the devices back. Closing twice changes nothing."""
         self.group = None
+        _groups.discard(self)
         devices, self._devices = self._devices, None
         if devices is not None:
             devices.give_back()
@@ -70,15 +94,71 @@ class GlooConnections:
 
     def carried(self) -> int:
         """Bytes that the connections have carried so far, in both directions."""
-        return sum(
-            sum(_CARRIED.unpack_from(tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), _CARRIED_AT))
-            for tcp in self._connected()
-        )
+        return sum(sum(_CARRIED.unpack_from(_info(tcp), _CARRIED_AT)) for tcp in self._connected())
+
+    def silent(self, seconds: float) -> dict[int, str]:
+        """The ranks whose hosts have acknowledged nothing for so long, with their addresses. Call it repeatedly.
+
+        A kernel acknowledges the probes of another one whatever the process does.
+        """
+        silence = _silence.of_hosts()
+        return {rank: ip for rank, ip in self._ip_of.items() if silence.get(ip, 0.0) >= seconds}
 
     def _connected(self) -> Iterator[socket.socket]:
         for tcp, ends in _connections():
             if ends in self._ends:
                 yield tcp
+
+    @property
+    def ends(self) -> Set[_Ends]:
+        """The two addresses of each connection."""
+        return self._ends
+
+
+class _Silence:
+    """How long other hosts have been silent on the connections of all groups, looked up once a second."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards what follows
+        self._looked_at = 0.0
+        self._seconds: dict[str, float] = {}
+
+    def of_hosts(self) -> Mapping[str, float]:
+        """Seconds, by the host's address."""
+        with self._lock:
+            now = time.monotonic()
+            if now - self._looked_at >= _LOOK_S:
+                self._looked_at, self._seconds = now, self._look()
+            return self._seconds
+
+    @staticmethod
+    def _look() -> dict[str, float]:
+        known = set().union(*(group.ends for group in _groups))
+        seconds: dict[str, float] = {}
+        for tcp, ends in _connections():
+            if ends in known:
+                info, host = _info(tcp), ends[1][0]
+                if info[0] == _ESTABLISHED:
+                    (silence_ms,) = _SILENCE.unpack_from(info, _SILENCE_AT)
+                    seconds[host] = max(seconds.get(host, 0.0), silence_ms / 1000)
+        return seconds
+
+
+_groups: "weakref.WeakSet[GlooConnections]" = weakref.WeakSet()
+_silence = _Silence()
+
+
+def _forget_all() -> None:
+    """A forked child watches no host, and the lock may be held."""
+    global _silence
+    _silence = _Silence()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def _info(tcp: socket.socket) -> bytes:
+    return tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
 
 
 def _connections() -> Iterator[tuple[socket.socket, _Ends]]:

@@ -89,8 +89,11 @@ def _find_cause(ranks: Assembly) -> None:
     Raises:
         JobError: another rank is the cause; it names the rank.
     """
+    if ranks.rank != 0:
+        ranks.check_lives()  # rank 0's process may be that of the store
     first = ranks.count("gloo failed") == 1
     if ranks.rank == 0:
+        ranks.check_lives()
         ranks.check(CLOSING_S)
         ranks.publish("rank 0 has looked", True)
     looked = False

@@ -18,11 +18,12 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from inagg.errors import InaggError, JobError, PeerLostError
 from inagg.membership.generation import Generation
 from inagg.membership.store import exchange, wait_for
-from inagg.membership.watch import Watch
+from inagg.membership.watch import Watch, address_of_server
 
 _LONGEST_REASON = 600  # characters: each value in the store must fit into a small packet
 CLOSING_S = 0.5  # a kernel takes this long to close all connections of a process
 _READING_S = 1.0  # other ranks take this long to read why the group was not made
+_BEATING_S = 1.5  # a process that lives beats within this time
 _LOOK_S = 0.01
 
 
@@ -47,7 +48,9 @@ class Assembly:
         # Ends gloo's connections, so that other ranks notice.
         self.break_off: Callable[[], None] = lambda: None
         self._watch: Watch | None = None
-        self._store_is_gone = False
+        # None while the store can be used; then the ranks that are lost with it, as far as this one knows.
+        self._lost_with_store: tuple[int, ...] | None = None
+        self._server_of_store = address_of_server(store)
         with self._use_of_store():
             self._generation = Generation(store, rank, size)
         self.store: Store = PrefixStore("inagg", self._generation.store)
@@ -67,10 +70,13 @@ class Assembly:
                 self._watch.close()
 
     def _fail(self, error: BaseException) -> None:
-        lost = error.lost_ranks if isinstance(error, PeerLostError) else ()
+        lost: tuple[int, ...] = ()
+        reason, places = describe(error), dict[int, str]()
+        if isinstance(error, PeerLostError):
+            lost, reason, places = error.lost_ranks, error.reason, error.places
         with contextlib.suppress(Exception), self._use_of_store():
             if self.store.add("failures", 1) == 1:  # the first failure causes those of other ranks
-                self.store.set("failed", json.dumps([self.rank, describe(error), lost]))
+                self.store.set("failed", json.dumps([self.rank, reason, lost, [*places.items()]]))
         self.break_off()
         with contextlib.suppress(Exception), self._use_of_store():
             left, end = self.store.add("left", 1), time.monotonic() + _READING_S
@@ -99,7 +105,10 @@ class Assembly:
         """
         ranks = range(self.size)
         with self._use_of_store():
-            return exchange(self.store, name, self.rank, ranks, mine, timeout or self.timeout, self._check)
+            values = exchange(self.store, name, self.rank, ranks, mine, timeout or self.timeout, self._check)
+            if self._watch is not None:
+                self._watch.look_out()
+        return values
 
     def publish(self, name: str, value: Any) -> None:
         """Set a value for the other ranks, which read it with `receive` or `peek`. value: what JSON can hold."""
@@ -144,12 +153,23 @@ class Assembly:
                 time.sleep(_LOOK_S)
                 self._check()
 
+    def check_lives(self) -> None:
+        """Raise if the process of a rank that this one watches is stopped. Takes a moment. Does not use the store.
+
+        Raises:
+            PeerLostError: it names the rank.
+        """
+        if self._watch is not None and (ranks := self._watch.unheard(_BEATING_S)):
+            raise self._lost(ranks)
+
     def _check(self) -> None:
         self._check_store()
         if self._watch is not None:
             self._watch.look_out()
         if ranks := self._ended():
             self._check_store()  # a rank that fails says why before its process ends
+            raise self._lost(ranks)
+        if self._watch is not None and (ranks := self._watch.stopped()):
             raise self._lost(ranks)
         if self._generation.superseded():
             self.over = True
@@ -162,10 +182,12 @@ class Assembly:
     def _check_store(self) -> None:
         if not self.store.check(["failed"]):
             return
-        rank, reason, lost = json.loads(self.store.get("failed"))
+        rank, reason, lost, places = json.loads(self.store.get("failed"))
         self.over = True
-        if lost and self.rank not in lost:
-            raise self._lost(lost)
+        if self.rank in lost:
+            raise JobError(f"rank {rank} has given this rank up: {reason}", rank=self.rank)
+        if lost:
+            raise PeerLostError(lost, reason=reason, places=dict(places), rank=self.rank)
         raise JobError(f"rank {rank} could not make the group: {reason}", rank=self.rank)
 
     def _ended(self) -> tuple[int, ...]:
@@ -180,9 +202,14 @@ class Assembly:
         if cut_off.keys() >= set(ranks):
             silent = ", ".join(cut_off[rank] for rank in ranks)
             reason = f"no answer from {silent}: the host, the network or the switch is down"
-        else:
+        elif set(self._ended()) >= set(ranks):
             reason = "its process or its connection has ended while the group was made"
-        return PeerLostError(ranks, reason=reason, rank=self.rank)
+        else:
+            reason = "it has not made the group: its process is stopped, and its host answers"
+            if self.rank != 0:  # rank 0, whose process often serves the store
+                self._lost_with_store = tuple(ranks)
+        places = {} if self._watch is None else self._watch.places
+        return PeerLostError(ranks, reason=reason, places=places, rank=self.rank)
 
     @contextlib.contextmanager
     def _use_of_store(self) -> Iterator[None]:
@@ -190,27 +217,32 @@ class Assembly:
 
         After that the store is not used again.
         """
-        if self._store_is_gone:
-            raise self._without_store()
+        if self._lost_with_store is not None:
+            raise self._without_store(self._lost_with_store)
         # If rank 0 is cut off, the store probably is too, and its client would take long to notice.
         if self.rank != 0 and (cut_off := self._cut_off()):
             raise self._lost(tuple(cut_off))
         try:
             yield
         except DistNetworkError:
-            self._store_is_gone = True
-            raise self._without_store() from None
+            self._lost_with_store = self._find_lost()
+            raise self._without_store(self._lost_with_store) from None
 
-    def _without_store(self) -> JobError:
+    def _find_lost(self) -> tuple[int, ...]:
+        """The ranks whose processes have ended or are stopped, looked for without the store."""
         end = time.monotonic() + CLOSING_S
         while not (ranks := self._ended()) and time.monotonic() < end:
             time.sleep(_LOOK_S)
-        if ranks:
-            return self._lost(ranks)
+        return ranks or (() if self._watch is None else self._watch.unheard(_BEATING_S))
+
+    def _without_store(self, lost: tuple[int, ...]) -> JobError:
+        if lost:
+            return self._lost(lost)
         self.over = True
+        where = f" at {self._server_of_store}" if self._server_of_store else ""
         return JobError(
-            "torch's store does not answer: the process that serves it, rank 0's or torchrun's, has ended or is "
-            "stopped, or the network to it is broken. Restart the job.",
+            f"torch's store{where} does not answer: the process that serves it, rank 0's or "
+            "torchrun's, has ended or is stopped, or the network to it is broken. Restart the job.",
             rank=self.rank,
         )
 

@@ -340,7 +340,9 @@ class ControlClient:
         if url.scheme == "https":
             for_ever = httpx.Timeout(None)
             return HttpsPresence(
-                lambda body: self._send("POST", path, content=body, headers=headers, timeout=for_ever),
+                lambda body: self._send(
+                    "POST", f"{path}?steady=false", content=body, headers=headers, timeout=for_ever
+                ),
                 interval_s,
             )
         address = (url.hostname or "", url.port or 80)

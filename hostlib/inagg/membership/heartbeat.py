@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from inagg.errors import (
@@ -46,13 +46,22 @@ _STOP_TIMEOUT_S = 1.0
 class Failure:
     """Why a rank cannot go on.
 
-    lost_ranks: the other ranks that are gone; empty if that is not the cause. mismatch: the cause, if the ranks call
-    different collectives.
+    lost_ranks: the other ranks that are gone; empty if that is not the cause. places: rank -> its host and address, of
+    those that are known. mismatch: the cause, if the ranks call different collectives.
     """
 
     reason: str
     lost_ranks: tuple[int, ...]
+    places: Mapping[int, str] = field(default_factory=dict)
     mismatch: Mismatch | None = None
+
+    def at(self, rank: int) -> "Failure":
+        """The failure as `rank` sees it, which does not call itself lost."""
+        if rank not in self.lost_ranks:
+            return self
+        others = tuple(lost for lost in self.lost_ranks if lost != rank)
+        reason = self.reason if others else f"this rank was given up: {self.reason}"
+        return replace(self, reason=reason, lost_ranks=others)
 
     def error(self, job: int, rank: int, chunk: int | None) -> InaggError:
         """The error that `rank` raises. chunk: its oldest chunk without a result; None without one."""
@@ -68,7 +77,9 @@ class Failure:
             reason = reason.removeprefix(f"rank {self.lost_ranks[0]}: ")
             if reason == "left":
                 reason = "it left: its program has ended, or has destroyed the group"
-        return PeerLostError(self.lost_ranks, reason=reason, job=job, rank=rank, chunk=chunk)
+        return PeerLostError(
+            self.lost_ranks, reason=reason, places=self.places, job=job, rank=rank, chunk=chunk
+        )
 
 
 class HeartbeatMonitor:
@@ -90,7 +101,7 @@ class HeartbeatMonitor:
         self._last_answer = now
         lost_ranks = tuple(lost.rank for lost in beat.lost)
         if beat.state == "failed":
-            return Failure(beat.reason or "the job has failed", lost_ranks, beat.mismatch)
+            return Failure(beat.reason or "the job has failed", lost_ranks, mismatch=beat.mismatch)
         if beat.state == "finished":
             return Failure("the job has ended", ())
         if not beat.lost:
@@ -131,7 +142,7 @@ class RankHeartbeat:
     `beating` decides when: the ranks that a process has in several jobs beat together.
 
     Args:
-        interval_s, timeout_s: heartbeat_interval_s and heartbeat_timeout_s of the job's policy.
+        interval_s: heartbeat_interval_s of the job's policy. timeout_s: for how long no heartbeat may be answered.
         on_failure: called with the failure, on the thread of `beating` or on one that confers. The failure has no lost
             ranks if no other rank is to blame: the controller is gone, or the switch has restarted.
         journal: the collectives that this rank has called; part of each heartbeat.
@@ -139,7 +150,7 @@ class RankHeartbeat:
             of each heartbeat.
         chunks: returns the chunks of the server in this process, by where they were summed, None if it does not serve
             the job; part of each heartbeat.
-        before_beat: called before each regular beat.
+        before_beat: called before each regular beat; returns why this rank cannot go on, if it has found out.
         switches_down: called when the controller does not answer a regular beat, once for ranks with equal ones.
             Returns the switches of the job that are down. May take seconds; the event is set when beats should stop.
 
@@ -158,7 +169,7 @@ class RankHeartbeat:
         journal: Journal,
         waited: Callable[[], tuple[int, float]] = lambda: (0, 0.0),
         chunks: Callable[[], Mapping[str, int] | None] = lambda: None,
-        before_beat: Callable[[], None] = lambda: None,
+        before_beat: Callable[[], Failure | None] = lambda: None,
         switches_down: Callable[[threading.Event], Sequence[str]] = lambda _stopping: (),
     ) -> None:
         self.client = client
@@ -201,8 +212,12 @@ class RankHeartbeat:
         with self._turn:
             if self.stopping.is_set():
                 return None
-            self._before_beat()
-            return self._report(self._asked)
+            failure = self._before_beat()
+            report = self._report(self._asked)
+        if failure is not None:
+            self._settle(lambda _: failure)
+            return None
+        return report
 
     def answered(self, answer: Heartbeat | ControllerRefusedError) -> None:
         """Take the answer to a beat that was sent with those of other ranks."""
@@ -266,8 +281,7 @@ class RankHeartbeat:
             self.stopping.set()
             beating.end(self, 0.0)
             _log.error("job %d, rank %d: the job has ended early: %s", self.job, self.rank, failure.reason)
-            others = tuple(rank for rank in failure.lost_ranks if rank != self.rank)
-            self._on_failure(replace(failure, lost_ranks=others))
+            self._on_failure(failure.at(self.rank))
 
     def _beat(
         self, switches_down: Callable[[threading.Event], Sequence[str]] = lambda _stopping: ()

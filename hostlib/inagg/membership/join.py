@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 from torch.distributed import DistStoreError
 
 from inagg._core import Transport, check_lanes
-from inagg.errors import ConfigurationError, InaggError, JobError, name_ranks
+from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.membership.assembly import Assembly, describe
 from inagg.membership.control import ControlClient
 from inagg.membership.interface import interface_of, source_address
+from inagg.membership.mtu_probe import silent_s
 from inagg.membership.multicast import open_socket
 from inagg.membership.own_server import OwnServer, bind
 from inagg.membership.pings import SwitchPings
@@ -26,6 +27,7 @@ from inagg.membership.session import Session, give_up_on
 from inagg.options import Options, parse_cpus
 from inagg.sums.reduction import Callback
 from inagg_contract.documents import JobStatus, RegisteredWorker
+from inagg_contract.ranks import name_ranks
 
 _log = logging.getLogger(__name__)
 
@@ -348,6 +350,7 @@ def _begin(
                 rto_min_s=policy.rto_min_s,
                 rto_max_s=policy.rto_max_s,
                 give_up_s=policy.give_up_s,
+                silent_s=silent_s(policy),
                 spin_s=options.spin_us * 1e-6,
                 **way,
             )

@@ -6,18 +6,26 @@ import time
 import numpy as np
 
 from inagg._core import Transport
-from inagg.errors import InaggError, NetworkTimeoutError
+from inagg.errors import InaggError, NetworkTimeoutError, PeerLostError
 from inagg.membership.control import ControlClient
 from inagg.sums.reduction import Callback
 from inagg_contract.constants import INAGG_HEADER_BYTES, WORD_BYTES
-from inagg_contract.documents import JobStatus
+from inagg_contract.documents import JobServer, JobStatus, Policy
+from inagg_contract.ranks import place
 from inagg_contract.sizes import FRAME_HEADERS_BYTES, HEADERS_BYTES, data_mtu
 
 _BLOCKS = 4  # of the sum
 _FULL_SIZE_S = 6.0  # time for a packet of full size once small packets pass; it is sent eight times
 _COUNTERS_S = 1.0  # a job that another rank has just ended has no counters for a moment
 _LOOK_S = 0.05
+_LATER = 17 / 16
 _CHECK_S = 0.1  # between calls of `check`
+
+
+def silent_s(policy: Policy) -> float:
+    """How long a switch or server that has answered before may leave queries unanswered. The controller is first to see
+    that a process is stopped, and names it to all ranks."""
+    return _LATER * policy.heartbeat_timeout_s
 
 
 class MtuProbe:
@@ -33,7 +41,8 @@ class MtuProbe:
         self._rank = rank
         self._words = status.words
         self._slots = status.slots
-        # A job on servers alone.
+        self._all_servers = status.servers
+        # Of a job on servers alone.
         self._servers = status.servers if status.aggregation == "server" else ()
         # Each server sums one block at least, also if their number does not divide that of the slots.
         self._blocks = max(_BLOCKS, min(2 * len(status.servers), status.slots))
@@ -83,6 +92,25 @@ class MtuProbe:
             rank=self._rank,
         )
 
+    def unanswered(self, chunk: int, waited_s: float) -> PeerLostError | NetworkTimeoutError:
+        """The error for a chunk whose switch or server has answered before, and no query for `waited_s` seconds."""
+        server = self._server_of(chunk)
+        if server is None or server.rank is None:
+            return self.silence(chunk, waited_s)
+        return PeerLostError(
+            [server.rank],
+            reason=f"its server at {server.ip}:{server.udp_port} has not answered rank {self._rank} for {waited_s:g} "
+            "s: its process is stopped, or the network between the two is broken",
+            places={server.rank: place(None, server.ip)},
+            job=self._job,
+            rank=self._rank,
+            chunk=chunk,
+        )
+
+    def _server_of(self, chunk: int) -> JobServer | None:
+        """The server that sums a chunk; None without servers."""
+        return self._all_servers[chunk % self._slots % len(self._all_servers)] if self._all_servers else None
+
     def _aggregator(self, chunk: int, small_passed: bool) -> str:
         """What has not answered."""
         if not self._servers:
@@ -90,7 +118,8 @@ class MtuProbe:
         if small_passed or chunk == 0:  # of any chunk of the first sum
             names = ", ".join(f"{server.name} ({server.ip}:{server.udp_port})" for server in self._servers)
             return f"one of the servers {names}" if len(self._servers) > 1 else f"the server {names}"
-        server = self._servers[chunk % self._slots % len(self._servers)]
+        server = self._server_of(chunk)
+        assert server is not None
         return f"the server {server.name} ({server.ip}:{server.udp_port})"
 
     def _narrow_paths(self) -> tuple[int, ...] | None:

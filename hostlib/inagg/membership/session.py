@@ -4,13 +4,14 @@
 import logging
 import os
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from inagg._core import EngineError, Transport
-from inagg.errors import InaggError, IntegrityError, JobError, MismatchError
+from inagg.errors import InaggError, IntegrityError, JobError, MismatchError, PeerLostError
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, RankHeartbeat
-from inagg.membership.mtu_probe import MtuProbe
+from inagg.membership.mtu_probe import MtuProbe, silent_s
 from inagg.membership.multicast import MulticastWatch
 from inagg.membership.own_server import OwnServer
 from inagg.membership.pings import SwitchPings
@@ -19,7 +20,8 @@ from inagg.membership.standing import GaveUp, Phase, Standing
 from inagg.sums.journal import Journal
 from inagg.sums.queue import SumQueue
 from inagg.sums.reduction import Callback
-from inagg_contract.documents import JobStatus
+from inagg_contract.documents import OUTAGE_TIMEOUTS, JobStatus
+from inagg_contract.ranks import name_ranks, place
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Session:
         self._link_rate = link_rate
         self._server = server
         self._on_failure = on_failure
+        self._silent_hosts: Callable[[float], Mapping[int, str]] = lambda _: {}
         self._joined_by = os.getpid()
         self._standing = Standing()
         self._probe = MtuProbe(transport, client, status, rank)
@@ -82,7 +85,7 @@ class Session:
             self.id,
             rank,
             self._policy.heartbeat_interval_s,
-            self._policy.heartbeat_timeout_s,
+            OUTAGE_TIMEOUTS * self._policy.heartbeat_timeout_s,
             self._job_failed,
             self.journal,
             self._waited,
@@ -130,9 +133,26 @@ class Session:
         stats, (sums, waited_s) = self._transport.stats(), self._waited_at_first
         return stats["collectives_completed"] - sums, stats["waited_s"] - waited_s
 
-    def _before_beat(self) -> None:
+    def watch_hosts(self, silent: Callable[[float], Mapping[int, str]]) -> None:
+        """Lose ranks whose hosts are cut off from this one, though the controller may hear both.
+
+        silent: returns the ranks whose hosts have not answered for so many seconds, with their addresses.
+        """
+        self._silent_hosts = silent
+
+    def _before_beat(self) -> Failure | None:
         self._multicast.look()
         self._pings.learn()
+        limit = silent_s(self._policy)
+        silent = self._silent_hosts(limit)
+        if not silent:
+            return None
+        places = {rank: place(None, ip) for rank, ip in silent.items()}
+        reason = (
+            f"no answer from there for {limit:g} s: the host is down, or the network on the way is broken"
+        )
+        give_up_on(self._client, self.id, self.rank, f"it has lost {name_ranks([*silent], places)}: {reason}")
+        return Failure(reason, tuple(silent), places)
 
     # --- the end
 
@@ -251,7 +271,18 @@ class Session:
                 return MismatchError(chunk, job=job, rank=rank, detail=self._own_call())
             if error.code == "give_up":
                 return self._probe.silence(chunk, self._policy.give_up_s)
+            if error.code == "silent":
+                return self._unanswered(chunk)
         return JobError(error.message, job=job, rank=rank, chunk=chunk)
+
+    def _unanswered(self, chunk: int) -> InaggError:
+        """The error for the silence of what sums a chunk; it ends the job. The controller still hears this rank."""
+        error = self._probe.unanswered(chunk, silent_s(self._policy))
+        reason = str(error)
+        if isinstance(error, PeerLostError):
+            reason = f"it has lost {name_ranks(error.lost_ranks, error.places)}: {error.reason}"
+        self.fail(reason)
+        return error
 
     def _own_call(self) -> str:
         number, text = self.journal.last()

@@ -11,7 +11,8 @@ from typing import Any
 from torch.distributed import DistStoreError
 from torch.distributed.distributed_c10d import Store
 
-from inagg.errors import ConfigurationError, InaggError, name_ranks
+from inagg.errors import ConfigurationError, InaggError
+from inagg_contract.ranks import name_ranks
 
 # Between two looks for a key. Torch's own wait neither handles signals nor notices that another rank has failed.
 _FIRST_PAUSE_S = 0.001

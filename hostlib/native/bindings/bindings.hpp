@@ -96,7 +96,7 @@ struct KeptAlive {
 EngineConfig make_config(unsigned job, unsigned rank, std::optional<unsigned> member, unsigned workers,
                          unsigned ways, bool ways_apart, std::uint64_t epoch, std::uint64_t slots,
                          unsigned words, double rto_initial, double rto_min, double rto_max, double give_up,
-                         std::uint32_t first_chunk);
+                         double silent, std::uint32_t first_chunk);
 [[noreturn]] void raise_engine_error(const Failure& failure, const EngineConfig& config);
 nanobind::object failure_object(const std::optional<Failure>& failure, const EngineConfig& config);
 nanobind::dict to_dict(const EngineStats& stats);

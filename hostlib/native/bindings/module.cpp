@@ -73,22 +73,25 @@ void define_pulse(nb::module_& m) {
 EngineConfig make_config(unsigned job, unsigned rank, std::optional<unsigned> member, unsigned workers,
                          unsigned ways, bool ways_apart, std::uint64_t epoch, std::uint64_t slots,
                          unsigned words, double rto_initial, double rto_min, double rto_max, double give_up,
-                         std::uint32_t first_chunk) {
+                         double silent, std::uint32_t first_chunk) {
     if (job > UINT16_MAX || epoch > UINT32_MAX || slots > UINT32_MAX) {
         throw std::invalid_argument("job must fit 16 bits, epoch and slots 32");
     }
-    const EngineConfig config{
-        .job = static_cast<std::uint16_t>(job),
-        .rank = rank,
-        .member = member.value_or(rank),
-        .workers = workers,
-        .ways = ways,
-        .ways_apart = ways_apart,
-        .epoch = static_cast<std::uint32_t>(epoch),
-        .slots = static_cast<std::uint32_t>(slots),
-        .words = words,
-        .policy = {.rto_initial = rto_initial, .rto_min = rto_min, .rto_max = rto_max, .give_up = give_up},
-        .first_chunk = first_chunk};
+    const EngineConfig config{.job = static_cast<std::uint16_t>(job),
+                              .rank = rank,
+                              .member = member.value_or(rank),
+                              .workers = workers,
+                              .ways = ways,
+                              .ways_apart = ways_apart,
+                              .epoch = static_cast<std::uint32_t>(epoch),
+                              .slots = static_cast<std::uint32_t>(slots),
+                              .words = words,
+                              .policy = {.rto_initial = rto_initial,
+                                         .rto_min = rto_min,
+                                         .rto_max = rto_max,
+                                         .give_up = give_up,
+                                         .silent = silent},
+                              .first_chunk = first_chunk};
     config.validate();
     return config;
 }
@@ -153,7 +156,8 @@ NB_MODULE(_core, m) {
     nb::set_leak_warnings(false);
     const nb::object literal = nb::module_::import_("typing").attr("Literal");
     m.attr("LaneBits") = literal[nb::make_tuple(8, 16, 32)];
-    m.attr("ErrorCode") = literal[nb::make_tuple("checksum", "kind_mismatch", "give_up", "failed", "closed")];
+    m.attr("ErrorCode") =
+        literal[nb::make_tuple("checksum", "kind_mismatch", "give_up", "silent", "failed", "closed")];
     inagg::define_errors(m);
     inagg::define_staging(m);
     inagg::define_engine(m);

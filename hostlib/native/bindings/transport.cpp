@@ -234,15 +234,16 @@ void define_transport(nb::module_& m) {
                const std::optional<IpPort>& aggregator, const std::vector<IpPort>& servers,
                const std::optional<IpPort>& local, std::optional<int> socket_fd,
                std::optional<int> results_fd, double rto_initial, double rto_min, double rto_max,
-               double give_up, double spin) {
+               double give_up, double silent, double spin) {
                 if (!aggregator && servers.empty()) {
                     throw std::invalid_argument("give aggregator, servers or both");
                 }
                 // With both, the switch is the only destination, and servers answer beside it.
                 const bool apart = !aggregator;
                 const auto ways = servers.empty() ? roots : static_cast<unsigned>(servers.size());
-                const EngineConfig config = make_config(job, rank, member, workers, ways, apart, epoch, slots,
-                                                        words, rto_initial, rto_min, rto_max, give_up, 0);
+                const EngineConfig config =
+                    make_config(job, rank, member, workers, ways, apart, epoch, slots, words, rto_initial,
+                                rto_min, rto_max, give_up, silent, 0);
                 Peers peers;
                 for (const auto& [ip, port] : servers) {
                     (apart ? peers.destinations : peers.sources).push_back(to_sockaddr({ip, port}));
@@ -269,7 +270,7 @@ void define_transport(nb::module_& m) {
             "slots"_a, "words"_a, "aggregator"_a = nb::none(), "servers"_a = std::vector<IpPort>(),
             "local"_a = nb::none(), "socket_fd"_a = nb::none(), "results_fd"_a = nb::none(),
             "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.001, "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0,
-            "spin_s"_a = 0.0)
+            "silent_s"_a = RetransmissionPolicy{}.silent, "spin_s"_a = 0.0)
         .def_prop_ro("local_address", &PyTransport::local_address)
         .def("submit", &PyTransport::submit_array, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,

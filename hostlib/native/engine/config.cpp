@@ -25,6 +25,7 @@ void RetransmissionPolicy::validate() const {
                 std::to_string(rto_max));
     require(std::isfinite(give_up) && give_up > 0,
             "retransmission policy: give_up_s must be positive, got " + std::to_string(give_up));
+    require(silent > 0, "retransmission policy: silent_s must be positive, got " + std::to_string(silent));
 }
 
 void EngineConfig::validate() const {

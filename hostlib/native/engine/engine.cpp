@@ -320,6 +320,7 @@ bool Engine::take(std::span<const std::byte> datagram, double now, bool congeste
         }
         return first;
     }
+    recovery_.heard_of(header->chunk);
     Slot& slot = slot_of(header->chunk);
     if (slot.chunk() != header->chunk || !slot.outstanding()) {
         if (first) {
@@ -372,6 +373,7 @@ void Engine::finish_run(double now) {
 
 // Takes the answer to a query.
 void Engine::hear(const Header& answer, double now) {
+    recovery_.heard_of(answer.chunk);
     Slot& slot = slot_of(answer.chunk);
     const bool again = (answer.announced.flags & p4::FLAG_AGAIN) != 0;
     if (slot.chunk() != answer.chunk || !recovery_.answered(slot, answer.checksum, again, now)) {
@@ -494,6 +496,10 @@ void Engine::advance(double now) {
         return;
     }
     recovery_.advance(collectives_.front().all_began(), now);
+    if (const Slot* slot = recovery_.silent()) {
+        fail_chunk(FailureCode::silent, *slot,
+                   "no answer for " + std::to_string(config_.policy.silent) + " s");
+    }
 }
 
 std::optional<double> Engine::deadline() const {

@@ -12,7 +12,7 @@
 
 namespace inagg {
 
-enum class FailureCode { checksum, kind_mismatch, give_up, failed, closed };
+enum class FailureCode { checksum, kind_mismatch, give_up, silent, failed, closed };
 
 constexpr const char* name(FailureCode code) {
     switch (code) {
@@ -22,6 +22,8 @@ constexpr const char* name(FailureCode code) {
             return "kind_mismatch";
         case FailureCode::give_up:
             return "give_up";
+        case FailureCode::silent:
+            return "silent";
         case FailureCode::closed:
             return "closed";
         case FailureCode::failed:

@@ -47,6 +47,8 @@ class Recovery {
     // The switch has answered a query about a slot's chunk: `again`, the contribution is to be sent again, or
     // it waits for others. False: the answer is old.
     bool answered(Slot& slot, std::uint32_t query, bool again, double now);
+    // Something has come the way that a chunk goes.
+    void heard_of(std::uint32_t chunk) { ways_[config_.way_of(chunk)].unanswered = {.known = true}; }
     // A slot's result was not usable: the switch is to be asked for it at once.
     void refused(Slot& slot) { doubt(slot); }
     // A ready packet had to wait for the window.
@@ -59,6 +61,9 @@ class Recovery {
     void advance(bool all_began, double now);
     // No result has come for the policy's give-up time.
     bool expired(double now) const { return now >= give_up_deadline(); }
+    // The oldest chunk whose way has answered before, and has left queries unanswered for the policy's time;
+    // null: none. Found with a probe.
+    const Slot* silent() const { return silent_slot_; }
     // When the next of advance() and expired() is due.
     double deadline() const;
 
@@ -91,6 +96,7 @@ class Recovery {
     std::optional<double> held_deadline() const;
     std::optional<double> probe_deadline() const;
     Slot& probed() const;
+    const Slot* find_silent(double now) const;
     double give_up_deadline() const { return quiet_since_ + config_.policy.give_up; }
     struct Way;
     Way& way_of(const Slot& slot) { return ways_[config_.way_of(slot.chunk())]; }
@@ -99,9 +105,10 @@ class Recovery {
     const EngineConfig& config_;
 
     SlotList urgent_;
-    SlotList fresh_;            // sent once and not doubted, in the order of sending
-    SlotList repeated_;         // asked about or sent again, in the order of the last sending
-    SlotList held_;             // in the order of the answers
+    SlotList fresh_;     // sent once and not doubted, in the order of sending
+    SlotList repeated_;  // asked about or sent again, in the order of the last sending
+    SlotList held_;      // in the order of the answers
+    const Slot* silent_slot_ = nullptr;
     unsigned outstanding_ = 0;  // slots in any of these lists
     unsigned in_flight_ = 0;    // slots in fresh_
     std::uint64_t sendings_ = 0;
@@ -129,6 +136,11 @@ class Recovery {
         Heard answer;            // of queries; the RTT is a peak that decays
         std::uint64_t loss = 0;  // answer.sending when packets were last known to get lost
         double least_rtt = 0;    // of the round trip; 0: none measured
+        struct Unanswered {
+            bool known = false;    // something has come this way
+            unsigned queries = 0;  // since then
+            double since = 0;      // when the first of them left
+        } unanswered;
         void measure(double rtt) { least_rtt = least_rtt == 0 ? rtt : std::min(least_rtt, rtt); }
     };
     std::vector<Way> ways_;

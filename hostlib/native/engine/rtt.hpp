@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace inagg {
 
@@ -15,6 +16,7 @@ struct RetransmissionPolicy {
     double rto_min = 0.001;  // the RTO is at least SRTT + rto_min: RFC 6298's G
     double rto_max = 1.0;
     double give_up = 120.0;
+    double silent = std::numeric_limits<double>::infinity();  // of a way; none is given up by default
 
     // Throws std::invalid_argument.
     void validate() const;

@@ -12,21 +12,60 @@
 #include <stdexcept>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace inagg {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// The connections that a listener has accepted. Closed at the end.
+class Accepted {
+  public:
+    Accepted() = default;
+    Accepted(Accepted&&) = default;
+    Accepted& operator=(Accepted&&) = delete;
+    ~Accepted() {
+        for (const int connection : connections_) {
+            ::close(connection);
+        }
+    }
+
+    void accept_from(int listener) {
+        int connection;
+        while ((connection = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+            connections_.push_back(connection);
+        }
+    }
+
+    // A connection that has ended stays: its owner may look at it until the pulse ends.
+    void write(const std::string& bytes) const {
+        for (const int connection : connections_) {
+            [[maybe_unused]] const ssize_t count =
+                ::send(connection, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        }
+    }
+
+  private:
+    std::vector<int> connections_;
+};
+
 struct Beat {
     int socket;
     std::string bytes;
     Clock::duration interval;
     Clock::time_point next;
+    bool listens;
     std::size_t sent = 0;  // bytes of the current beat
+    Accepted accepted = {};
 
     // False when the connection has ended. A full send buffer is no error: the peer has unread beats then.
     bool send() {
+        if (listens) {
+            accepted.accept_from(socket);
+            accepted.write(bytes);
+            return true;
+        }
         const ssize_t count =
             ::send(socket, bytes.data() + sent, bytes.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (count < 0) {
@@ -36,6 +75,12 @@ struct Beat {
         return true;
     }
 };
+
+bool listens(int socket) {
+    int value = 0;
+    socklen_t length = sizeof(value);
+    return ::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &value, &length) == 0 && value != 0;
+}
 
 }  // namespace
 
@@ -123,7 +168,7 @@ Pulse::Pulse(int socket, std::string beat, double interval) {
     }
     const auto each = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(interval));
     thread_ = thread_of_this_process();
-    id_ = thread_->add({socket, std::move(beat), each, Clock::now() + each});
+    id_ = thread_->add({socket, std::move(beat), each, Clock::now() + each, listens(socket)});
 }
 
 Pulse::~Pulse() { close(); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes the same few bytes to a stream socket at an interval. This sign of life does not depend on the
-// program, whose threads may hold Python's GIL for any time. All pulses of a process share a thread, which
-// ends with the last of them.
+// Writes the same few bytes to a stream socket at an interval; of a socket that listens, to every connection,
+// which it accepts. This sign of life does not depend on the program, whose threads may hold Python's GIL for
+// any time. All pulses of a process share a thread, which ends with the last of them.
 #ifndef INAGG_PULSE_HPP
 #define INAGG_PULSE_HPP
 
@@ -18,8 +18,8 @@ namespace inagg {
 
 class Pulse {
   public:
-    // The caller owns the socket, and closes it after the pulse. `interval`: seconds.
-    // Throws std::invalid_argument, std::system_error.
+    // The caller owns the socket, and closes it after the pulse. One that listens must not block; the pulse
+    // owns its connections. `interval`: seconds. Throws std::invalid_argument, std::system_error.
     Pulse(int socket, std::string beat, double interval);
     ~Pulse();
     Pulse(const Pulse&) = delete;

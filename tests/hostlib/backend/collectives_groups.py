@@ -48,7 +48,7 @@ def an_aborted_group_fails_at_once_on_all_ranks() -> None:
     if dist.get_rank() == 0:
         group.abort()
     else:
-        with pytest.raises(PeerLostError, match=r"lost rank 0 \(aborted the group\)"):
+        with pytest.raises(PeerLostError, match=r"lost rank 0.*: aborted the group"):
             dist.all_reduce(torch.ones(3), group=group)
     # Later collectives fail without the network, whether the switch or gloo would have done them.
     with pytest.raises(InaggError, match="aborted the group"):
@@ -225,7 +225,7 @@ def a_rank_that_waits_in_the_inner_group_hears_that_another_has_aborted_it() -> 
     if dist.get_rank() == last:
         group.abort()
     else:
-        with pytest.raises(InaggError, match=rf"lost rank {last} \(aborted the group\)"):
+        with pytest.raises(InaggError, match=rf"lost rank {last}.*: aborted the group"):
             dist.broadcast(torch.ones(3), last, group=group)
     dist.destroy_process_group(group)
 
@@ -244,7 +244,7 @@ def a_rank_that_waits_for_any_other_hears_that_one_has_aborted_the_group() -> No
     if rank == last:
         group.abort()
     else:
-        with pytest.raises(InaggError, match=rf"lost rank {last} \(aborted the group\)"):
+        with pytest.raises(InaggError, match=rf"lost rank {last}.*: aborted the group"):
             dist.recv(received, group=group)
     dist.destroy_process_group(group)
 

@@ -2,15 +2,16 @@
 """One rank of test_joining.py: python joining_worker.py HOW RANK. Rank RANK fails in the way HOW while it makes a
 group. Each rank prints as JSON when its attempt ended, and the error."""
 
+import ctypes
 import json
 import os
 import resource
 import signal
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,18 @@ def die_within_gloo(*arguments: Any) -> Any:
     return connect(*arguments)
 
 
+def stop_within_gloo(*arguments: Any) -> Any:
+    """Stop while gloo's constructor waits for the other ranks."""
+    say(failed=HOW)
+    subprocess.Popen(["kill", "-STOP", str(os.getpid())])
+    return connect(*arguments)
+
+
+def hold_the_gil_and_go_on(*arguments: Any) -> Any:
+    ctypes.PyDLL(None).sleep(12)
+    return begin(*arguments)
+
+
 def enter_without_descriptors(*arguments: Any) -> Any:
     free = os.open("/dev/null", os.O_RDONLY)
     os.close(free)
@@ -71,6 +84,12 @@ connect, begin = inagg.inner.gloo.make_gloo, inagg.membership.join._enter
 REPLACEMENTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
     "out of descriptors": (inagg.membership.join, "_enter", enter_without_descriptors),
     "killed before it has met the others": (Assembly, "exchange", fail),
+    "stopped before it has met the others": (Assembly, "exchange", fail),
+    "stopped before gloo connects": (inagg.inner.group, "make_gloo", fail),
+    "stopped as gloo connects": (inagg.inner.group, "make_gloo", stop_within_gloo),
+    "stopped before it knows its job": (inagg.membership.join, "_begin", fail),
+    "stopped before packets pass": (Session, "try_path", fail),
+    "busy before it has joined": (inagg.membership.join, "_enter", hold_the_gil_and_go_on),
     "killed before gloo connects": (inagg.inner.group, "make_gloo", fail),
     "killed as gloo connects": (inagg.inner.group, "make_gloo", die_within_gloo),
     "switch ends before gloo connects": (inagg.inner.group, "make_gloo", after_the_switch(connect)),
@@ -80,7 +99,6 @@ REPLACEMENTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
 if FAILS:
     owner, name, replacement = REPLACEMENTS.get(HOW, (inagg.membership.join, "_enter", fail))
     setattr(owner, name, replacement)
-inagg.membership.join._OUTCOMES_PATIENCE = timedelta(seconds=2)
 try:
     dist.init_process_group("inagg")
 except BaseException as error:

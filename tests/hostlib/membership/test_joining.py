@@ -180,7 +180,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 
 FORKED = pytest.mark.usefixtures("forked_processes")
-LOST = "lost rank {} (its process or its connection has ended while the group was made)"
+LOST = "lost rank 1 ("
 
 
 @pytest.mark.netns
@@ -193,7 +193,7 @@ LOST = "lost rank {} (its process or its connection has ended while the group wa
         ("exits", 1, "rank 1 could not make the group: SystemExit: as programs do"),
         *(
             # The store ends with rank 0; that may be all that others see.
-            (how, rank, "rank 0" if rank == 0 else LOST.format(rank))
+            (how, rank, "rank 0" if rank == 0 else LOST)
             for how in (
                 "killed before it has met the others",
                 "killed before gloo connects",
@@ -227,24 +227,54 @@ def test_ranks_learn_of_one_that_ends_before_it_has_joined(
 
 @pytest.mark.netns
 @FORKED
-def test_ranks_do_not_wait_for_a_stopped_rank_after_they_have_failed(network: Testbed) -> None:
-    how = "stopped before it has joined"
-    group = network.launch(
-        [sys.executable, str(WORKER), how, "1"],
-        name="stopped",
-        environment={"INAGG_SETUP_TIMEOUT_S": "2"},
-    )
-    group.failure_grace_s = 3
+@pytest.mark.parametrize(
+    ("how", "rank"),
+    [
+        ("stopped before it has met the others", 1),
+        ("stopped before gloo connects", 1),
+        ("stopped as gloo connects", 1),
+        *(
+            (how, rank)
+            for how in (
+                "stopped before it has joined",
+                "stopped before it knows its job",
+                "stopped before packets pass",
+            )
+            for rank in (0, 1)
+        ),
+    ],
+)
+def test_ranks_name_one_that_is_stopped_before_it_has_joined(network: Testbed, how: str, rank: int) -> None:
+    name = f"{how.replace(' ', '-')}-{rank}"
+    group = network.launch([sys.executable, str(WORKER), how, str(rank)], name=name)
+    group.failure_grace_s = 6
     with pytest.raises(WorkerFailedError) as caught:
         group.follow(lambda *_: None, timeout_s=60, watch=network.services)
-    stopped, *others = (
-        json.loads(group.workers[rank].process.log_path.read_text().splitlines()[-1]) for rank in (1, 0, 2)
-    )
-    assert stopped["failed"] == how
-    for other in others:
-        assert "ranks [1] have not registered within 2 s" in other["message"]
-        assert other["at"] - stopped["at"] < ENOUGH_S
-    assert "was ended" in caught.value.failures[1]
+    said = [json.loads(worker.process.log_path.read_text().splitlines()[-1]) for worker in group.workers]
+    assert said[rank]["failed"] == how
+    for other in {0, 1, 2} - {rank}:
+        assert f"lost rank {rank} (" in said[other]["message"]
+        assert (
+            f"10.0.0.{rank + 1}): it has not made the group: its process is stopped" in said[other]["message"]
+        )
+        assert said[other]["at"] - said[rank]["at"] < ENOUGH_S
+    assert "was ended" in caught.value.failures[rank]
+
+
+@pytest.mark.netns
+@FORKED
+def test_a_rank_that_is_busy_with_the_gil_held_while_it_joins_is_not_given_up(network: Testbed) -> None:
+    group = network.launch([sys.executable, str(WORKER), "busy before it has joined", "1"], name="busy")
+    group.follow(lambda *_: None, timeout_s=100, watch=network.services)
+
+
+def test_a_stopped_rank_that_goes_on_learns_that_it_was_given_up() -> None:
+    store = HashStore()
+    first, second = (Assembly(store, rank, 2, LIMIT) for rank in range(2))
+    with pytest.raises(PeerLostError), first:
+        raise PeerLostError([1], reason="its process is stopped", rank=0)
+    with pytest.raises(JobError, match="rank 0 has given this rank up: its process is stopped"):
+        second.check()
 
 
 @pytest.mark.netns

@@ -529,6 +529,73 @@ def test_a_silent_network_is_given_up() -> None:
     assert engine.to_send(10.0) == []
 
 
+def test_a_switch_that_answers_queries_no_more_is_given_up() -> None:
+    engine, (exponent,) = lone_worker(silent_s=8.0, rto_max_s=0.5)
+    engine.receive(answer(exponent), 1.0)
+    now, asked_at = 1.0, []
+    while engine.failure is None:
+        asked_at += [now] * len(engine.to_send(now)[0:1])
+        now = engine.deadline() or now
+        assert now < 20.0
+    first_query = asked_at[1]  # after the data
+    assert first_query + 8.0 <= now <= first_query + 8.5
+    failure = failure_of(engine)
+    assert (failure.code, failure.chunk) == ("silent", 1)
+
+
+def test_a_switch_that_holds_a_chunk_for_long_is_not_silent() -> None:
+    engine, (exponent,) = lone_worker(silent_s=8.0, rto_max_s=0.5)
+    engine.receive(answer(exponent), 1.0)
+    now = 1.0
+    while now < 60.0:
+        for packet in engine.to_send(now):
+            if reference.decode(packet).kind & reference.QUERY:
+                engine.receive(reply(packet), now + 0.001)
+        now = max(engine.deadline() or now, now + 0.001)
+    assert engine.failure is None
+
+
+def test_a_switch_that_has_never_answered_is_given_up_only_after_the_give_up_time() -> None:
+    engine, _ = lone_worker(silent_s=8.0, give_up_s=30.0)
+    now = 0.0
+    while engine.failure is None:
+        now = engine.deadline() or now
+        engine.to_send(now)
+    assert (failure_of(engine).code, now) == ("give_up", 30.0)
+
+
+def test_a_process_that_was_stopped_itself_takes_nobody_for_silent() -> None:
+    engine, (exponent,) = lone_worker(silent_s=8.0)
+    engine.receive(answer(exponent), 1.0)
+    engine.to_send(1.0)
+    engine.to_send(1.5)  # a query
+    engine.to_send(60.0)
+    assert engine.failure is None
+
+
+def test_one_of_two_servers_that_answers_no_more_is_given_up() -> None:
+    (engine,) = make_workers(1, slots=2, words=1, ways=2, ways_apart=True, silent_s=8.0, rto_max_s=0.5)
+    engine.submit(np.ones(64 * 40, np.float32))
+    now, dead = 0.0, None
+    while engine.failure is None:
+        packets = engine.to_send(now)
+        for packet in packets:
+            header = reference.decode(packet)
+            if now >= 0.01 and header.chunk % 2 == 1:
+                dead = now if dead is None else dead
+            elif header.kind & reference.QUERY:
+                engine.receive(reply(packet), now + 0.001)
+            else:
+                engine.receive(answer(packet, slots=2), now + 0.001)
+        now = now + 0.001 if packets else engine.deadline() or now
+        assert now < 30.0
+    failure = failure_of(engine)
+    assert failure.chunk is not None
+    assert dead is not None
+    assert (failure.code, failure.chunk % 2) == ("silent", 1)
+    assert dead + 8.0 < now < dead + 9.5
+
+
 def test_anything_received_puts_giving_up_off() -> None:
     engine, (exponent,) = lone_worker(give_up_s=1.5)
     result = answer(exponent)
