@@ -3,7 +3,7 @@
 
 topology.json has
 - hosts: ip (with the length of the prefix), mac, and commands that a shell runs in the host;
-- switches: runtime_json, the file of table entries; program, if it is not the exercise's; cpu_port;
+- switches: runtime_json, the file of table entries; program, if it is not the exercise's; cpu_port; priority_queues;
 - links: [end, end, latency, bandwidth], the last two optional. An end is a host or a port such as s1-p1. The latency of
   each direction is a number of ms, or text such as "2ms" (without a unit: us). The bandwidth is in Mbit/s.
 
@@ -83,7 +83,7 @@ class Switch(_Document):
     cli_input: str | None = None
     program: str | None = None
     cpu_port: Annotated[int, Field(ge=1, le=HIGHEST_PORT)] | None = None
-    priority_queues: int | None = None
+    priority_queues: Annotated[int, Field(ge=1, le=8)] = 1
 
 
 class Link(_Document):

@@ -27,13 +27,14 @@ HOST_INTERFACE = "eth0"
 
 @dataclass(frozen=True, kw_only=True)
 class ExerciseSwitch:
-    """A switch: its program, its runtime JSON and where that was read, and the controller's port."""
+    """A switch: its program, its runtime JSON and where that was read, the controller's port, and queues a port."""
 
     name: str
     program: Path
     runtime: Runtime | None
     runtime_path: Path | None
     cpu_port: int | None
+    priority_queues: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,7 @@ def read_exercise(path: Path, *, program: Path | None, link: LinkSpec) -> Exerci
             runtime=None if (found := runtimes[name]) is None else found[1],
             runtime_path=None if found is None else found[0],
             cpu_port=switch.cpu_port,
+            priority_queues=switch.priority_queues,
         )
         for name, switch in topology.switches.items()
     ]
@@ -158,8 +160,6 @@ def _runtime(folders: Sequence[Path], name: str, switch: Switch) -> tuple[Path, 
             f"switches.{name}: cli_input is for BMv2's simple_switch_CLI, which `inagg up` does not run: write its"
             " entries as table_entries of a runtime_json"
         )
-    if (switch.priority_queues or 1) > 1:
-        raise ValueError(f"switches.{name}: the switch model has one queue a port, so no priority_queues")
     if switch.runtime_json is None:
         return None
     found = _find(folders, switch.runtime_json)

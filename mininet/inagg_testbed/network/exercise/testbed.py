@@ -85,6 +85,8 @@ class ExerciseSwitches:
         command.append(str(device_id(network, switch.name)))
         cpu_port = self._options.cpu_port if switch.cpu_port is None else switch.cpu_port
         command += [] if cpu_port is None else ["--cpu-port", str(cpu_port)]
+        if switch.priority_queues > 1:
+            command += ["--priority-queues", str(switch.priority_queues)]
         for number, interface in network.ports(switch.name).items():
             command += ["--port", f"{number}@{interface}"]
         return start_model(network, switch.name, address, command, results, self._options)

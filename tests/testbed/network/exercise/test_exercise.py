@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def testbed(folder: Path, grpc_port: int) -> Iterator[Testbed]:
     """The small exercise. h1 has two further commands: one that fails, one that goes on."""
     described = topology()
     described["hosts"]["h1"]["commands"] += ["ls /nosuch", "sleep 1000 &"]
-    described["switches"]["s2"]["cpu_port"] = "200"
+    described["switches"]["s2"] |= {"cpu_port": "200", "priority_queues": 2}
     with open_exercise(
         write_exercise(folder / "files", described),
         results_root=folder / "results",
@@ -160,7 +161,7 @@ def test_switches_write_their_traces_and_captures(testbed: Testbed, folder: Path
     wait_until(lambda: "table I.routes: hit" in log.read_text(), "the trace of s2")
     assert (folder / "captures" / "s2" / "port1_out.pcap").stat().st_size > 24
     (s2,) = (each for each in testbed.services if each.name == "switch s2")
-    assert "200" in s2.command
+    assert {"--cpu-port 200", "--priority-queues 2"} <= {" ".join(pair) for pair in pairwise(s2.command)}
 
 
 def up(folder: Path, *options: str) -> Any:
