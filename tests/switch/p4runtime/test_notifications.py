@@ -17,7 +17,7 @@ from inagg_switch.p4runtime.entities.names import Digest, Table
 from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.errors import Code, RequestError
 from inagg_switch.p4runtime.write import apply_update
-from tests.switch.p4runtime.client import Controller, Update, delete, insert, modify
+from tests.switch.p4runtime.client import Controller, Update, batch_codes, delete, insert, modify
 from tests.switch.p4runtime.objects import Entity, flow, frame, learn, refused, route
 from tests.waiting import wait_until
 
@@ -225,3 +225,15 @@ def test_idle_timeouts_are_refused_where_they_mean_nothing(sw: Switch, client: C
     updates = insert(other), modify(default), insert(negative), insert(written)
     assert refused(client, *updates) == [Code.INVALID_ARGUMENT] * 4
     assert sw.entries("flows") == sw.entries("route") == []
+
+
+def test_refused_idle_timeouts_have_the_messages_that_clients_of_bmv2_compare(
+    sw: Switch, client: Controller
+) -> None:
+    unsupported, written = route(sw, 5, member=1), flow(sw, 9)
+    unsupported.table_entry.idle_timeout_ns = 1
+    written.table_entry.time_since_last_hit.elapsed_ns = 1
+    assert [message for _, message in batch_codes(client.write, insert(unsupported), insert(written))] == [
+        "idle_timeout_ns must be set to 0 for tables which do not support idle timeout",
+        "has_time_since_last_hit must not be set in WriteRequest",
+    ]

@@ -17,9 +17,12 @@ SCAN_S = 0.1  # precision of timeouts
 
 
 def check_entry(table: Table, message: p4runtime_pb2.TableEntry, *, write: bool) -> None:
-    """Raise RequestError if an entry has fields of idle timeouts that its table does not support."""
+    """Raise RequestError if an entry has fields of idle timeouts that its table does not support.
+
+    Two messages are PI's, word for word: p4-guide's PTF tests compare them.
+    """
     if write and message.HasField("time_since_last_hit"):
-        raise invalid(f"table {table.name}: time_since_last_hit cannot be written")
+        raise invalid("has_time_since_last_hit must not be set in WriteRequest")
     if message.idle_timeout_ns < 0:
         raise invalid(f"table {table.name}: the idle timeout is negative")
     if not (message.idle_timeout_ns or message.HasField("time_since_last_hit")):
@@ -27,7 +30,7 @@ def check_entry(table: Table, message: p4runtime_pb2.TableEntry, *, write: bool)
     if message.is_default_action:
         raise invalid(f"table {table.name}: the default entry has no idle timeout")
     if not table.has_idle_timeout:
-        raise invalid(f"table {table.name} does not support idle timeouts")
+        raise invalid("idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
 
 
 def start(target: Target, table: Table, key: Key, message: p4runtime_pb2.TableEntry) -> None:
