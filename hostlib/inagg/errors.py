@@ -167,20 +167,29 @@ class NetworkTimeoutError(CollectiveError, TimeoutError):
 class IntegrityError(CollectiveError):
     """A chunk's result failed its checks three times, such as the linear checksum of its lanes. No sum is returned.
 
-    A lane overflowed, a contribution was added twice or not at all, or the payload was damaged in transit
-    (docs/protocol.md, sections 4 and 6).
+    A lane overflowed, a contribution was added twice or not at all, or packets were damaged or forged in transit
+    (docs/protocol.md, sections 4 and 6). call: this rank's last, if the results do not fit it; "": they fit.
     """
 
-    def __init__(self, chunk: int, *, job: int | None = None, rank: int | None = None) -> None:
+    def __init__(
+        self, chunk: int, *, job: int | None = None, rank: int | None = None, call: str = ""
+    ) -> None:
+        what = "the result failed its checks, and again when it was sent twice more"
+        if call:
+            what = (
+                f"results that came three times are of another collective than this rank's ({call}), and the "
+                "controller, which compares the calls of all ranks, has found no difference"
+            )
         super().__init__(
-            f"{_subject(job, rank, chunk)}the result failed its checks, and again when it was sent twice more, so the "
-            "sum was discarded. Restart the job from its last checkpoint. If it happens again, check that every rank "
-            "uses the same lane width; if they do, a link or the switch damages packets: look for errors in "
-            "`ip -s link` and `ethtool -S` of the hosts and the switch."
+            f"{_subject(job, rank, chunk)}{what}, so the sum was discarded. Restart the job from its last checkpoint. "
+            "If it happens again, check that every rank uses the same lane width; if they do, a link or the switch "
+            "damages packets, or a host forges them: look for errors in `ip -s link` and `ethtool -S` of the hosts and "
+            "the switch."
         )
         self.chunk = chunk
         self.job = job
         self.rank = rank
+        self.call = call
 
 
 class MismatchError(CollectiveError):

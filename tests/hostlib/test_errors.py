@@ -35,6 +35,7 @@ ERRORS = [
     DeliveryError(MemoryError("no room")),
     WaitTimeoutError(3.0),
     IntegrityError(77, job=1, rank=0),
+    IntegrityError(77, job=1, rank=0, call="number 3, barrier()"),
     MismatchError(77, job=1, rank=0, detail="they do", collective=3, calls={0: "barrier()", 1: "gather()"}),
 ]
 

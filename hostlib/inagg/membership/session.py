@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from inagg._core import EngineError, Transport
-from inagg.errors import InaggError, IntegrityError, JobError, MismatchError, PeerLostError
+from inagg.errors import InaggError, IntegrityError, JobError, PeerLostError
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, RankHeartbeat
 from inagg.membership.mtu_probe import MtuProbe, silent_s
@@ -268,7 +268,8 @@ class Session:
             if error.code == "checksum":
                 return IntegrityError(chunk, job=job, rank=rank)
             if error.code == "kind_mismatch":
-                return MismatchError(chunk, job=job, rank=rank, detail=self._own_call())
+                number, text = self.journal.last()
+                return IntegrityError(chunk, job=job, rank=rank, call=f"number {number}, {text}")
             if error.code == "give_up":
                 return self._probe.silence(chunk, self._policy.give_up_s)
             if error.code == "silent":
@@ -283,10 +284,6 @@ class Session:
             reason = f"it has lost {name_ranks(error.lost_ranks, error.places)}: {error.reason}"
         self.fail(reason)
         return error
-
-    def _own_call(self) -> str:
-        number, text = self.journal.last()
-        return f"the ranks disagree about a collective; the last one of this rank is number {number}, {text}"
 
 
 def give_up_on(client: ControlClient, job: int, rank: int, reason: str) -> None:

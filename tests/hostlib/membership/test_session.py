@@ -18,12 +18,13 @@ import pytest
 import torch
 from torch._C._distributed_c10d import HashStore
 
-from inagg._core import Transport
+from inagg._core import EngineError, Transport
 from inagg.errors import (
     CollectiveTimeoutError,
     ConfigurationError,
     ControllerRefusedError,
     InaggError,
+    IntegrityError,
     JobError,
 )
 from inagg.membership.assembly import Assembly
@@ -161,6 +162,21 @@ def test_a_closed_session_has_closed_its_descriptors_even_if_something_refers_to
         one.fail("ended again")
         with pytest.raises(InaggError):
             one.sums.submit(torch.ones(10), options=options, call="")
+
+
+def test_results_of_another_collective_that_no_rank_has_called_were_damaged_or_forged(
+    options: Options,
+) -> None:
+    with session() as one:
+        call = "all_reduce(SUM, float32[1000])"
+        one.sums.submit(torch.ones(1000), options=options, call=call).wait(PATIENCE_S)
+        found = EngineError("the result is of another kind")
+        found.code, found.chunk = "kind_mismatch", 77
+        error = one.translate(found)
+        assert isinstance(error, IntegrityError)
+        assert (error.chunk, error.call) == (77, f"number 1, {call}")
+        assert "has found no difference" in str(error)
+        assert "damages packets, or a host forges them" in str(error)
 
 
 def test_a_callback_may_start_another_all_reduce(options: Options) -> None:
