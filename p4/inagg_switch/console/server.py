@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Listens for clients of the console, and carries out their commands one after the other."""
 
+import logging
 import socketserver
 import threading
 
 from inagg_switch.console.interpreter import Interpreter
 from inagg_switch.console.wire import answer, receive
 from inagg_switch.p4runtime.server import ServerError, host_and_port
+
+logger = logging.getLogger(__name__)
 
 
 class ConsoleServer:
@@ -57,3 +60,8 @@ class _Client(socketserver.StreamRequestHandler):
                 answer(self.wfile, self.server.interpreter.execute(command))
         except OSError:
             pass  # the client has gone
+        except ValueError:
+            logger.warning(
+                "a client of the console at port %d speaks something else, such as Thrift: connection closed",
+                self.server.server_address[1],
+            )

@@ -27,15 +27,16 @@ def ask(stream: BufferedIOBase, command: str) -> Answer:
 
 
 def receive(stream: BufferedIOBase) -> str | None:
-    """The next command of a client; None if it has gone, or sends something else."""
-    line = stream.readline(MAX_LINE)
-    if not line.endswith(b"\n"):
+    """The next command of a client; None if it has gone. Raises ValueError for anything else, such as Thrift."""
+    first = stream.read(1)  # alone, because a client of Thrift sends no line break and waits
+    if not first:
         return None
-    try:
-        command = json.loads(line)
-    except ValueError:
-        return None
-    return command if isinstance(command, str) else None
+    if first != b'"':
+        raise ValueError("not a command")
+    command = json.loads(first + stream.readline(MAX_LINE))
+    if not isinstance(command, str):
+        raise ValueError("not a command")
+    return command
 
 
 def answer(stream: BufferedIOBase, reply: Answer) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The language of simple_switch_CLI: values, matches, handles, and what commands print and change."""
 
+import socket
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -8,7 +9,9 @@ from p4.v1 import p4runtime_pb2
 
 from inagg_switch import Switch
 from inagg_switch.console.interpreter import Interpreter
-from inagg_switch.p4runtime.server import SwitchServer
+from inagg_switch.console.server import ConsoleServer
+from inagg_switch.console.wire import ask
+from inagg_switch.p4runtime.server import ServerError, SwitchServer
 from inagg_switch.ports import PortOptions, Ports
 from tests.switch.p4runtime.client import Connect
 
@@ -421,3 +424,41 @@ def test_without_a_program(tmp_path: object) -> None:
         assert answer.text == "Error: no program is running: set a pipeline config first\n"
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        # bm_mgmt_get_info() of Thrift's binary protocol
+        b"\x80\x01\x00\x01\x00\x00\x00\x19standard:bm_mgmt_get_info\x00\x00\x00\x00\x00",
+        b"{}\n",
+        b'"unfinished\n',
+        b"table_dump routes\n",
+    ],
+)
+def test_a_client_that_speaks_something_else_is_disconnected(
+    server: SwitchServer, sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    console = ConsoleServer("127.0.0.1:0", Interpreter(server, server._ports))
+    console.start()
+    try:
+        with socket.create_connection(("127.0.0.1", console.port), timeout=10) as connection:
+            connection.sendall(sent)
+            assert connection.recv(100) == b""
+        assert "speaks something else, such as Thrift" in caplog.text
+        with socket.create_connection(("127.0.0.1", console.port), timeout=10) as connection:
+            stream = connection.makefile("rwb")
+            assert ask(stream, "table_num_entries routes").text == "0\n"
+            stream.close()
+    finally:
+        console.stop()
+
+
+def test_a_port_that_is_taken_is_explained(server: SwitchServer) -> None:
+    interpreter = Interpreter(server, server._ports)
+    first = ConsoleServer("127.0.0.1:0", interpreter)
+    try:
+        with pytest.raises(ServerError, match=f"cannot serve the console at 127.0.0.1:{first.port}"):
+            ConsoleServer(f"127.0.0.1:{first.port}", interpreter)
+    finally:
+        first.stop()
