@@ -4,7 +4,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,6 @@ from tests.switch import PROGRAMS
 
 STATE = str(PROGRAMS / "state.p4")
 Done = subprocess.CompletedProcess[str]
-
-
-@pytest.fixture(scope="session")
-def shims(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the commands."""
-    folder = tmp_path_factory.mktemp("shims")
-    subprocess.run([sys.executable, "-m", "inagg_switch.cli", "shims", str(folder)], check=True)
-    return folder
 
 
 def run(folder: Path, *command: str, cwd: Path | None = None) -> Done:
