@@ -31,11 +31,11 @@ dirs:
 COMMANDS = """\
 // routes of the hosts
 table_set_default ipv4_lpm drop
-table_add MyIngress.ipv4_lpm forward 10.0.0.1/32 => 02:00:00:00:00:01 1
-table_add MyIngress.ipv4_lpm forward 10.0.0.2/32 => 02:00:00:00:00:02 2
+table_add MyIngress.ipv4_lpm forward 10.0.0.1/32 => 02:00:00:00:00:01 2
+table_add MyIngress.ipv4_lpm forward 10.0.0.2/32 => 02:00:00:00:00:02 3
 
-# every packet also goes to port 3
-mirroring_add 5 3
+# every packet also goes to port 4
+mirroring_add 5 4
 """
 CLI_PORT = 9090
 
@@ -55,7 +55,8 @@ class Course:
 
     def switch(self, command: str) -> subprocess.Popen[bytes]:
         """Start a switch in its namespace through a shell, as Mininet's scripts do, and wait for its ports."""
-        ports = " ".join(f"-i {n}@{self.net.port_interface(n)}" for n in range(1, self.net.hosts + 1))
+        # Numbers of ports differ from those of hosts and interfaces: host n is on port n + 1.
+        ports = " ".join(f"-i {n + 1}@{self.net.port_interface(n)}" for n in range(1, self.net.hosts + 1))
         line = f"exec {command.format(ports=ports)} > logs/s1.log 2>&1"
         process = subprocess.Popen(
             ["ip", "netns", "exec", self.net.switch, "sh", "-c", line], cwd=self.folder, env=self.env
@@ -108,9 +109,9 @@ def test_an_exercise_with_command_files(course: Course) -> None:
         assert "Error" not in printed
         assert "Invalid" not in printed
         course.ping()
-        # The packets' path is in the log, clones are in the capture of port 3.
-        assert "RuntimeCmd: seen= 0, 2, 2, 0" in course.cli("register_read seen\n")
-        action = "action MyIngress.forward(mac=0x20000000002, port=0x2)"
+        # The packets' path is in the log, clones are in the capture of host 3.
+        assert "RuntimeCmd: seen= 0, 0, 2, 2" in course.cli("register_read seen\n")
+        action = "action MyIngress.forward(mac=0x20000000002, port=0x3)"
         wait_until(lambda: action in course.log, "the log has the packet's path")
         assert "no effect here: --nanolog" in course.log
     finally:
@@ -140,7 +141,7 @@ def test_an_exercise_with_a_p4runtime_controller(course: Course, connect: Connec
         controller.write(*(route(course.net, request.config.p4info, host) for host in (1, 2)))
         course.ping()
         dump = course.cli("table_dump ipv4_lpm\n")
-        assert "Action entry: MyIngress.forward - 020000000002, 0002" in dump
+        assert "Action entry: MyIngress.forward - 020000000002, 0003" in dump
         assert "packet of" not in course.log  # --log-level info
     finally:
         end(process)
@@ -155,7 +156,7 @@ def route(net: Network, info: p4info_pb2.P4Info, host: int) -> p4runtime_pb2.Upd
     match = entry.match.add(field_id=1)
     match.lpm.value, match.lpm.prefix_len = bytes([10, 0, 0, host]), 32
     entry.action.action.action_id = action.preamble.id
-    values = (bytes([2, 0, 0, 0, 0, host]), bytes([host]))
+    values = (bytes([2, 0, 0, 0, 0, host]), bytes([host + 1]))
     for number, value in enumerate(values, start=1):
         entry.action.action.params.add(param_id=number, value=value)
     return update
