@@ -3,7 +3,8 @@
 
 topology.json has
 - hosts: ip (with the length of the prefix), mac, and commands that a shell runs in the host;
-- switches: runtime_json, the file of table entries; program, if it is not the exercise's; cpu_port; priority_queues;
+- switches: runtime_json, the file of table entries; cli_input, commands of simple_switch_CLI; program, if it is not the
+  exercise's; cpu_port; priority_queues;
 - links: [end, end, latency, bandwidth], the last two optional. An end is a host or a port such as s1-p1. The latency of
   each direction is a number of ms, or text such as "2ms" (without a unit: us). The bandwidth is in Mbit/s.
 

@@ -27,12 +27,14 @@ HOST_INTERFACE = "eth0"
 
 @dataclass(frozen=True, kw_only=True)
 class ExerciseSwitch:
-    """A switch: its program, its runtime JSON and where that was read, the controller's port, and queues a port."""
+    """A switch: its program, its runtime JSON and where that was read, commands of simple_switch_CLI, the controller's
+    port, and queues a port."""
 
     name: str
     program: Path
     runtime: Runtime | None
     runtime_path: Path | None
+    cli_input: Path | None
     cpu_port: int | None
     priority_queues: int
 
@@ -63,19 +65,20 @@ def read_exercise(path: Path, *, program: Path | None, link: LinkSpec) -> Exerci
         fabric, specs = _fabric(path, topology, link)
         runtimes = {name: _runtime(folders, name, switch) for name, switch in topology.switches.items()}
         programs = _programs(folders, topology, runtimes, program)
+        switches = [
+            ExerciseSwitch(
+                name=name,
+                program=programs[name],
+                runtime=None if (found := runtimes[name]) is None else found[1],
+                runtime_path=None if found is None else found[0],
+                cli_input=_named(folders, name, "cli_input", switch.cli_input),
+                cpu_port=switch.cpu_port,
+                priority_queues=switch.priority_queues,
+            )
+            for name, switch in topology.switches.items()
+        ]
     except ValueError as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    switches = [
-        ExerciseSwitch(
-            name=name,
-            program=programs[name],
-            runtime=None if (found := runtimes[name]) is None else found[1],
-            runtime_path=None if found is None else found[0],
-            cpu_port=switch.cpu_port,
-            priority_queues=switch.priority_queues,
-        )
-        for name, switch in topology.switches.items()
-    ]
     commands = {name: host.commands for name, host in topology.hosts.items() if host.commands}
     return Exercise(fabric=fabric, specs=specs, commands=commands, switches=switches)
 
@@ -154,20 +157,19 @@ def _port(topology: Topology, end: str) -> SwitchPort:
 
 
 def _runtime(folders: Sequence[Path], name: str, switch: Switch) -> tuple[Path, Runtime] | None:
-    """The runtime JSON of a switch. Raises ValueError for what inagg does not support, ConfigurationError."""
-    if switch.cli_input is not None:
-        raise ValueError(
-            f"switches.{name}: cli_input is for BMv2's simple_switch_CLI, which `inagg up` does not run: write its"
-            " entries as table_entries of a runtime_json"
-        )
-    if switch.runtime_json is None:
+    """The runtime JSON of a switch. Raises ValueError, ConfigurationError."""
+    found = _named(folders, name, "runtime_json", switch.runtime_json)
+    return None if found is None else (found, read_document(Runtime, found))
+
+
+def _named(folders: Sequence[Path], switch: str, key: str, name: str | None) -> Path | None:
+    """The file that a key of a switch names. Raises ValueError."""
+    if name is None:
         return None
-    found = _find(folders, switch.runtime_json)
+    found = _find(folders, name)
     if found is None:
-        raise ValueError(
-            f"switches.{name}: there is no runtime_json {switch.runtime_json} in {folders[0]} or {folders[1]}"
-        )
-    return found, read_document(Runtime, found)
+        raise ValueError(f"switches.{switch}: there is no {key} {name} in {folders[0]} or {folders[1]}")
+    return found
 
 
 def _programs(

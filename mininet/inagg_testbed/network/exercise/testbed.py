@@ -30,6 +30,7 @@ from inagg_testbed.network.topology import Network
 
 log = logging.getLogger(__name__)
 
+CONSOLE_PORT = 9090  # in the network namespace of each switch; simple_switch_CLI's default
 _COMMAND_TIMEOUT_S = 60.0
 
 
@@ -46,7 +47,10 @@ class ExerciseSwitches:
         self, network: Network, results: Path, addresses: Mapping[str, str]
     ) -> tuple[list[NodeProcess], Pipeline | None]:
         """See SwitchTarget."""
-        from inagg_testbed.network.exercise import entries  # imports grpc and the switch, which takes time
+        from inagg_testbed.network.exercise import (
+            console,
+            entries,
+        )  # these import the switch, which takes time
 
         pipelines = {
             program: compiled(results, program, self._options) for program in self._exercise.programs
@@ -68,6 +72,9 @@ class ExerciseSwitches:
             for host, commands in self._exercise.commands.items():
                 run_commands(network, results, host, commands)
             for switch, updates in zip(self._exercise.switches, wanted, strict=True):
+                if switch.cli_input is not None:
+                    pid, said = network.pid_of(switch.name), results / f"cli-{switch.name}.log"
+                    console.run_commands(pid, CONSOLE_PORT, switch.cli_input, said)
                 entries.load(addresses[switch.name], device_id(network, switch.name), updates)
             on_error.pop_all()
         self._relay.serve([addresses[name].removeprefix("unix:") for name in network.fabric.switches])
@@ -83,6 +90,7 @@ class ExerciseSwitches:
     ) -> NodeProcess:
         command = [str(pipelines[switch.program].device_config), "--device-id"]
         command.append(str(device_id(network, switch.name)))
+        command += ["--console", f"127.0.0.1:{CONSOLE_PORT}"]
         cpu_port = self._options.cpu_port if switch.cpu_port is None else switch.cpu_port
         command += [] if cpu_port is None else ["--cpu-port", str(cpu_port)]
         if switch.priority_queues > 1:

@@ -234,6 +234,27 @@ def test_a_relay_passes_both_ways_until_either_side_ends(tmp_path: Path) -> None
             assert lost.recv(100) == b""  # no server: the connection ends
 
 
+def test_commands_of_simple_switch_cli_are_run_and_refusals_are_warnings(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    described = topology()
+    described["switches"]["s1"] = {"cli_input": "topo/s1-commands.txt"}
+    path = write_exercise(tmp_path, described)
+    (tmp_path / "topo" / "s1-commands.txt").write_text(
+        "table_add I.routes I.forward 10.0.1.1/32 => 08:00:00:00:01:11 1\n"
+        "\n"
+        "table_add I.routes I.forward 10.0.2.0/24 => 08:00:00:00:02:00 2\n"
+        "table_add I.nosuch I.forward 10.0.2.0/24 => 08:00:00:00:02:00 2\n"
+    )
+    with open_exercise(
+        path, results_root=tmp_path, state_dir=tmp_path / "state", grpc_port=free_port()
+    ) as made:
+        in_host(made, 1, "ping -c 1 -W 5 10.0.2.2")
+        assert "s1-commands.txt:4: `table_add I.nosuch" in caplog.text
+        assert "s1-commands.txt:3" not in caplog.text
+        assert "Entry has been added" in (made.results / "cli-s1.log").read_text()
+
+
 def test_a_command_that_takes_the_network_away_is_only_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -100,7 +100,10 @@ def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
             lambda t: t["switches"]["s1"].update(runtime_json="s7.json"),
             "there is no runtime_json s7.json in ",
         ),
-        (lambda t: t["switches"]["s1"].update(cli_input="s1.txt"), "switches.s1: cli_input is for BMv2's"),
+        (
+            lambda t: t["switches"]["s1"].update(cli_input="s1.txt"),
+            "switches.s1: there is no cli_input s1.txt in ",
+        ),
         (lambda t: t["switches"]["s1"].update(priority_queues=9), "switches.s1.priority_queues: "),
         (lambda t: t["switches"]["s1"].update(cpu_port="2"), "links.2: s1-p2: is the switch's cpu_port"),
         (lambda t: t["switches"]["s2"].update(cpu_port="2000"), "switches.s2.cpu_port: "),
