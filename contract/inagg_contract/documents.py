@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic_core.core_schema import ValidatorFunctionWrapHandler
 
 from inagg_contract.addresses import parse_ip, parse_mac, parse_multicast_network
+from inagg_contract.ranks import LONGEST_HOST_NAME, LONGEST_JOB_NAME
 
 DEFAULT_PORT = 9560
 DEFAULT_SERVER_PORT = 18754  # UDP, of an aggregation server; a switch takes packets to INAGG_PORT for its own
@@ -57,6 +58,12 @@ def _checked_mac(text: str) -> str:
 
 def _checked_multicast(text: str) -> str:
     parse_multicast_network(text)
+    return text
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("characters that cannot be printed")
     return text
 
 
@@ -102,6 +109,8 @@ ServerName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-
 Priority = Annotated[int, Field(ge=0, le=255)]
 JobClassName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 DEFAULT_JOB_CLASS = "default"
+JobName = Annotated[str, Field(max_length=LONGEST_JOB_NAME), AfterValidator(_printable)]
+HostName = Annotated[str, Field(max_length=LONGEST_HOST_NAME, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")]
 
 
 class Request(BaseModel):
@@ -128,15 +137,16 @@ class Problem(Answer):
 class NewJob(Request):
     """The body of POST /jobs.
 
-    slots: a power of two. hosts: the IPv4 address of each rank's host, by rank; may be missing if the controller has
-    one switch, and with aggregation "server". servers: of a job that has servers. priority: of a job on shared slots:
-    its contributions evict what jobs of a lower priority have in a slot; with equal ones, the first in a slot keeps it.
-    job_class: one of the controller's, whose quotas hold for all jobs of the class together.
+    slots: a power of two. name: for messages and metrics, such as that of the script. hosts: the IPv4 address of each
+    rank's host, by rank; may be missing if the controller has one switch, and with aggregation "server". servers: of a
+    job that has servers. priority: of a job on shared slots: its contributions evict what jobs of a lower priority have
+    in a slot; with equal ones, the first in a slot keeps it. job_class: one of the controller's, whose quotas hold for
+    all jobs of the class together.
     """
 
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
     slots: Annotated[int, Field(ge=2, lt=1 << 63)]
-    name: Annotated[str, Field(max_length=200)] = ""
+    name: JobName = ""
     hosts: Annotated[list[Ip], Field(max_length=MOST_WORKERS)] | None = None
     aggregation: AskedAggregation = "leased"
     servers: Servers = "colocated"
@@ -149,6 +159,7 @@ class NewWorker(Request):
 
     mac, port: needed for a job on switches, not used otherwise. mtu: bytes of the largest IPv4 packet on the path to
     the aggregator. server_udp_port: of the server that this worker's process runs, in a job with colocated servers.
+    host: the name of the worker's host, for messages and metrics.
     """
 
     rank: NonNegative
@@ -158,6 +169,7 @@ class NewWorker(Request):
     port: Port | None = None
     mtu: Annotated[int, Field(ge=68, le=65535)] | None = None
     server_udp_port: UdpPort | None = None
+    host: HostName = ""
 
 
 class CallDocument(Request):
@@ -352,6 +364,14 @@ class WorkerAddress(Answer):
     udp_port: UdpPort
 
 
+class RankPlace(Answer):
+    """Where a registered rank is. host: the name of its host, empty if it has told none."""
+
+    rank: Rank
+    ip: Ip
+    host: str = ""
+
+
 class JobServer(Answer):
     """A server of a job. rank: of the worker in whose process it runs; null: it runs by itself."""
 
@@ -486,8 +506,9 @@ class JobStatus(Answer):
     known once all ranks have registered; chunk c belongs to server (c mod slots) mod len(servers). members: all
     workers, known then too. serving: the indices of the servers that admit its packets; the job runs when all do, and
     its switches have its entries. chunks: of all its servers, as of their last heartbeats or those of the ranks that
-    run them; null without servers. displaced: at all its switches; null without shared slots. Only GET /jobs/J reads
-    counters and displaced; elsewhere they are null. priority: in shared slots.
+    run them; null without servers. displaced: at all its switches; null without shared slots. Only GET /jobs/J
+    without wait reads counters and displaced; elsewhere they are null. ranks: those that have registered; only in its
+    answer and in that of GET /jobs. priority: in shared slots.
     """
 
     id: Annotated[int, Field(ge=1, le=65535)]
@@ -515,6 +536,7 @@ class JobStatus(Answer):
     serving: tuple[NonNegative, ...] = ()
     chunks: Annotated[Chunks | None, _unless_unreadable(None)] = None
     displaced: Annotated[Displaced | None, _unless_unreadable(None)] = None
+    ranks: Annotated[tuple[RankPlace, ...], _unless_unreadable(())] = ()
 
 
 class CreatedJob(JobStatus):

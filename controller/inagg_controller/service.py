@@ -197,7 +197,7 @@ class Service:
                 reasons.setdefault(str(refused), f"{where}{refused}")
             else:
                 if reasons:
-                    _log.info("job %d: on %s, because %s", job.id, _place(job), "; ".join(reasons.values()))
+                    _log.info("%s: on %s, because %s", job.title, _place(job), "; ".join(reasons.values()))
                 return job
         raise (UnavailableError if later else NotOfferedError)("; ".join(reasons.values()))
 
@@ -216,8 +216,8 @@ class Service:
         else:
             job = self.jobs.create_on_servers(*asked, colocated=colocated, job_class=new.job_class)
         _log.info(
-            "job %d: class %s, %d workers, %d of %d slots, epoch %d, on %s",
-            job.id,
+            "%s: class %s, %d workers, %d of %d slots, epoch %d, on %s",
+            job.title,
             job.job_class,
             job.workers,
             job.slots,
@@ -279,7 +279,9 @@ class Service:
 
     def _register(self, number: int, member: Registered) -> Job:
         job = self.jobs.register(number, member, self._clock())
-        _log.info("job %d: rank %d registered, %d of %d", number, member.rank, len(job.members), job.workers)
+        _log.info(
+            "%s: %s registered, %d of %d", job.title, job.titles([member.rank]), len(job.members), job.workers
+        )
         self._publish()
         return job
 
@@ -407,7 +409,7 @@ class Service:
         """See JobTable.unicast."""
         job = self.jobs.unicast(number)
         if self.jobs.version != self._seen_version:
-            _log.warning("job %d: multicast does not reach all workers; results are sent to each", number)
+            _log.warning("%s: multicast does not reach all workers; results are sent to each", job.title)
             self._publish()
         return job
 
@@ -415,7 +417,7 @@ class Service:
         """See JobTable.heartbeat."""
         job = self.jobs.heartbeat(number, rank, self._clock(), report)
         if self.jobs.version != self._seen_version:
-            _log.warning("job %d %s: %s", number, job.state, job.reason)
+            _log.warning("%s %s: %s", job.title, job.state, job.reason)
             self._publish()
         return job
 
@@ -442,8 +444,9 @@ class Service:
 
     def leave(self, number: int, rank: int, error: str | None) -> Job:
         """See JobTable.leave."""
+        who = self.jobs.job(number).titles([rank])
         job = self.jobs.leave(number, rank, self._clock(), error)
-        _log.info("job %d: rank %d left%s", number, rank, "" if error is None else f": {error}")
+        _log.info("%s: %s left%s", job.title, who, "" if error is None else f": {error}")
         self._publish()
         return job
 
@@ -591,7 +594,7 @@ class Service:
                 _log.warning("server %s, instance %d, is gone", name, server.instance)
         for job in active:
             if job.ended:
-                _log.warning("job %d %s: %s", job.id, job.state, job.reason)
+                _log.warning("%s %s: %s", job.title, job.state, job.reason)
         self._publish()
 
     async def _tick_on(self) -> None:

@@ -100,9 +100,11 @@ class Stats(dict[str, Any]):
             call["goodput"] = call["ended_bytes"] / call["seconds"] if call["seconds"] > 0 else 0.0
         if "waits" in self:
             self["straggler"] = straggler(self["waits"])
+            if self["straggler"] is not None:
+                self["straggler"]["place"] = self.get("places", {}).get(self["straggler"]["rank"], "")
 
 
-def straggler(waits: Mapping[int, Mapping[str, float]]) -> dict[str, float] | None:
+def straggler(waits: Mapping[int, Mapping[str, float]]) -> dict[str, Any] | None:
     """The rank that the others wait for, from the time that each rank has waited.
 
     In each sum a rank waits from its own first packet until the first packet of the last rank. So the last rank waits

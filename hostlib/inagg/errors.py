@@ -125,7 +125,8 @@ class NetworkTimeoutError(CollectiveError, TimeoutError):
 
     chunk: the oldest chunk without a result. waited_s: in seconds. packet_bytes: the job's largest IP packet.
     passed_bytes: the largest IP packet that was answered, if it is smaller; None: unknown. narrow: the ranks whose path
-    to or from the switch loses larger packets; None: unknown. aggregator: what has not answered.
+    to or from the switch loses larger packets, given with their hosts and addresses; None: unknown. aggregator: what
+    has not answered.
     """
 
     def __init__(
@@ -135,12 +136,12 @@ class NetworkTimeoutError(CollectiveError, TimeoutError):
         waited_s: float,
         packet_bytes: int,
         passed_bytes: int | None = None,
-        narrow: Sequence[int] | None = None,
+        narrow: Mapping[int, str] | None = None,
         aggregator: str = "the switch",
         job: int | None = None,
         rank: int | None = None,
     ) -> None:
-        whose = "any rank" if narrow is None else name_ranks(narrow)
+        whose = "any rank" if narrow is None else name_ranks([*narrow], narrow)
         small_mtu = (
             f"an interface or a switch port on the path of {whose} has an MTU below {packet_bytes} bytes; see "
             "`ip link` on the hosts and the switch, and the switch's log."

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inagg_contract.ranks import name_ranks
+
 _FRAME_HEADERS = 42  # bytes: Ethernet, IPv4, UDP
 _REDUCTIONS = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _WORTH_SAYING = 0.05
@@ -234,7 +236,8 @@ def _summed_in(figures: Mapping[str, Any]) -> dict[str, float]:
 def _detail(cause: str, figures: Mapping[str, Any]) -> str:
     late = figures.get("straggler")
     if cause == "ranks" and late is not None and late["rank"] != figures["rank"]:
-        return f"; the last one is rank {late['rank']}, {late['late_s'] * 1e3:.1f} ms late on average"
+        who = name_ranks([late["rank"]], figures.get("places"))
+        return f"; the last one is {who}, {late['late_s'] * 1e3:.1f} ms late on average"
     if cause == "program" and late is not None and late["rank"] == figures["rank"]:
         return f"; the others wait for this rank, {late['late_s'] * 1e3:.1f} ms a sum"
     if cause == "loss":

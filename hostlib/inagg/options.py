@@ -8,6 +8,8 @@ environment (``INAGG_SLOTS`` for `slots`), the file ``inagg.toml`` in the workin
 
 import difflib
 import os
+import socket
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address
@@ -27,7 +29,8 @@ from pydantic import (
 )
 
 from inagg.base_errors import ConfigurationError
-from inagg_contract.documents import DEFAULT_JOB_CLASS, JobClassName
+from inagg_contract.documents import DEFAULT_JOB_CLASS, HostName, JobClassName, JobName
+from inagg_contract.ranks import host_name, job_name
 
 CONFIG_FILE = "inagg.toml"
 CONFIG_VARIABLE = "INAGG_CONFIG"
@@ -176,6 +179,17 @@ class Options(BaseModel):
             "class together. That of rank 0 counts"
         ),
     ] = DEFAULT_JOB_CLASS
+    job_name: Annotated[
+        JobName | None,
+        Field(
+            description="name of the job in messages, in the controller's log and metrics, and in `inagg status`; by "
+            "default, that of the script (`train.py`, `-m module`). That of rank 0 counts"
+        ),
+    ] = None
+    host_name: Annotated[
+        HostName | None,
+        Field(description="name of this host there; by default, the first part of what `hostname` prints"),
+    ] = None
     fallback: Annotated[
         Literal["server", "error", "inner"],
         Field(
@@ -249,6 +263,16 @@ class Options(BaseModel):
         ),
     ] = 60.0
 
+    @property
+    def own_job_name(self) -> str:
+        """`job_name`, by default that of the script that this process runs; empty if it runs none."""
+        return job_name(_script()) if self.job_name is None else self.job_name
+
+    @property
+    def own_host_name(self) -> str:
+        """`host_name`, by default this host's own name."""
+        return self.host_name or host_name(socket.gethostname().partition(".")[0])
+
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_values(cls, value: object, info: ValidationInfo) -> object:
@@ -308,6 +332,15 @@ class Options(BaseModel):
                 f'"http://HOST:PORT" in {CONFIG_FILE}, or pass pg_options=inagg.Options(controller="http://HOST:PORT").'
             )
         return options
+
+
+def _script() -> str:
+    """What this process runs: "train.py", or "-m module"; empty in an interactive interpreter, and for ``-c``."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return f"-m {spec.name.removesuffix('.__main__')}"
+    return Path(getattr(main, "__file__", "") or "").name
 
 
 def variable_of(name: str) -> str:

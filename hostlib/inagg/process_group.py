@@ -98,7 +98,7 @@ class ProcessGroup(ForwardingGroup):
             self._mark = RankMark()
             return
         try:
-            with Assembly(store, rank, size, timeout) as ranks:
+            with Assembly(store, rank, size, timeout, options.own_host_name) as ranks:
                 super().__init__(
                     ranks,
                     ranks.inner_store,

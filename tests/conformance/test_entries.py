@@ -17,7 +17,7 @@ LEASED = Entries(job=7, workers=3, slots=4, epoch=9, base=16)
 
 def of_the_controller(entries: Entries) -> JobEntries:
     members = {
-        rank: Member(rank=rank, udp_port=station.udp_port, port=entries.port(rank), **station.params)
+        rank: Member(rank=rank, udp_port=station.udp_port, port=entries.port(rank), **station.params)  # type: ignore[arg-type]
         for rank, station in ((rank, entries.station(rank)) for rank in range(entries.workers))
     }
     return job_entries(

@@ -207,10 +207,10 @@ def test_metrics_have_chunks_and_displaced_sums_by_job(serving: Serving, memory_
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     ]
-    job = {"job": str(number)}
+    job = {"inagg_job": str(number)}
     for place, count in SOME.items():
         labels = job | {"name": "", "summed_in": place}
         assert ("inagg_job_chunks_total", labels, count) in found
     for cause, count in (("evicted", 3), ("expired", 4)):
-        labels = job | {"switch": "s1", "cause": cause}
+        labels = job | {"name": "", "switch": "s1", "cause": cause}
         assert ("inagg_job_displaced_total", labels, count) in found

@@ -426,7 +426,7 @@ def test_a_lost_rank_is_told_beside_those_that_left() -> None:
     table.leave(job.id, 0, 0.1)
     table.leave(job.id, 2, 0.2, "chunk 8: bad checksum")
     assert job.gone == {0: "left", 2: "chunk 8: bad checksum"}
-    assert job.reason == "rank 2: chunk 8: bad checksum"
+    assert job.reason == "rank 2 (10.0.0.3): chunk 8: bad checksum"
 
 
 def test_a_joining_job_survives_a_switch_restart_and_a_half_installed_one_is_installed_again() -> None:

@@ -125,7 +125,7 @@ def test_a_killed_rank_is_noticed_and_told_at_once_even_if_its_children_live_on(
     assert ranks[1].hears().startswith("child")
     ranks[1].process.kill()
     killed = time.monotonic()
-    assert ranks[0].hears() == "rank 1: its process has ended without leaving the job"
+    assert ranks[0].hears() == "rank 1 (10.0.0.2): its process has ended without leaving the job"
     assert time.monotonic() - killed < 5
     assert lost(client) == {1: "its process has ended without leaving the job"}
 

@@ -171,7 +171,7 @@ def test_a_rank_that_leaves_makes_room_until_the_servers_are_to_install_the_job(
     assert (job.state, job.members) == ("joining", {})
     join(table, job)
     table.leave(job.id, 0, 0.0)
-    assert (job.state, job.reason) == ("failed", "rank 0: left")
+    assert (job.state, job.reason) == ("failed", "rank 0 (10.0.0.1): left")
 
 
 def test_a_rank_that_dies_before_it_serves_fails_the_job() -> None:

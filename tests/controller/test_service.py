@@ -50,7 +50,7 @@ def test_a_silent_rank_is_lost_its_job_fails_and_its_entries_go(
             assert beat.json() == {
                 "state": "failed",
                 "lost": [{"rank": 1, "reason": silent}],
-                "reason": f"rank 1: {silent}",
+                "reason": f"rank 1 (10.0.0.2): {silent}",
                 "mismatch": None,
                 "ask": None,
                 "waits": {"0": {"sums": 0, "waited_s": 0.0}},

@@ -169,7 +169,7 @@ def test_a_rank_that_leaves_makes_room_until_the_job_is_complete() -> None:
     assert (job.state, job.members) == ("joining", {})
     join(table, job)
     table.leave(job.id, 0, 0.0)
-    assert (job.state, job.reason) == ("failed", "rank 0: left")
+    assert (job.state, job.reason) == ("failed", "rank 0 (10.0.0.1): left")
 
 
 def test_a_job_finishes_when_all_ranks_have_left() -> None:

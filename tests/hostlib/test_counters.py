@@ -36,7 +36,7 @@ def test_at_the_end_of_a_block_counts_are_what_it_added_and_the_rest_is_as_it_is
     }
     with Stats(lambda: figures) as stats:
         assert stats["calls"]["reduce"]["goodput"] == 4.0
-        assert stats["straggler"] == {"rank": 0, "late_s": 1.0}
+        assert stats["straggler"] == {"rank": 0, "late_s": 1.0, "place": ""}
         figures = {
             "path": "switch",
             "packets_sent": 15,
@@ -68,7 +68,7 @@ def test_at_the_end_of_a_block_counts_are_what_it_added_and_the_rest_is_as_it_is
             "send": {"count": 0, "bytes": 0, "ended": 1, "ended_bytes": 8, "seconds": 4.0, "goodput": 2.0},
         },
         "waits": {0: {"sums": 1, "waited_s": 2.0}, 1: {"sums": 1, "waited_s": 0.0}},
-        "straggler": {"rank": 1, "late_s": 2.0},
+        "straggler": {"rank": 1, "late_s": 2.0, "place": ""},
     }
 
 

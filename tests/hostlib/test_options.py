@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A setting is checked when it is given; an error names it as the user wrote it."""
 
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +12,7 @@ import pytest
 from inagg import Options
 from inagg.errors import ConfigurationError
 from inagg.options import launcher_environment, markdown_table
+from inagg_contract.ranks import host_name
 
 NOWHERE = Path("/nowhere")
 DOCS = Path(__file__).parents[2] / "docs/options.md"
@@ -41,6 +46,42 @@ def test_environment_gives_the_same_options() -> None:
     )
 
 
+def test_the_environment_names_the_job_and_the_host() -> None:
+    environment = {"INAGG_CONTROLLER": URL, "INAGG_JOB_NAME": "my model", "INAGG_HOST_NAME": "h2"}
+    options = Options.resolve(environment=environment, folder=NOWHERE)
+    assert (options.own_job_name, options.own_host_name) == ("my model", "h2")
+
+
+NAMES = "from inagg import Options; options = Options(); print(options.own_job_name, options.own_host_name, sep='|')"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["train.py"], "train.py"),
+        (["folder/sub.py", "--epochs", "3"], "sub.py"),
+        (["-m", "train"], "-m train"),
+        (["-m", "package"], "-m package"),
+        (["-c", NAMES], ""),
+    ],
+)
+def test_a_job_has_the_name_of_its_script_by_default(tmp_path: Path, arguments: list[str], name: str) -> None:
+    for path in ("train.py", "folder/sub.py", "package/__main__.py"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(NAMES)
+    (tmp_path / "package/__init__.py").touch()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("INAGG_")}
+    found = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    assert found == f"{name}|{host_name(socket.gethostname().partition('.')[0])}\n"
+
+
 def test_an_empty_variable_is_one_that_is_not_set() -> None:
     assert (
         Options.resolve(environment={"INAGG_CONTROLLER": URL, "INAGG_SLOTS": ""}, folder=NOWHERE).slots == 256
@@ -56,6 +97,9 @@ def test_an_empty_variable_is_one_that_is_not_set() -> None:
         ("controller", "http://"),
         ("controller", "http://10.0.0.254 :9560"),
         ("lane_bits", 12),
+        ("job_name", "x" * 201),
+        ("job_name", "a\n"),
+        ("host_name", "a b"),
         ("slots", 0),
         ("slots", 1),
         ("slots", 48),

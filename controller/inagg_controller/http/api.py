@@ -50,6 +50,7 @@ from inagg_contract.documents import (
     RankAnswer,
     RankAnswers,
     RankBeats,
+    RankPlace,
     RegisteredWorker,
     Relay,
     ServedJob,
@@ -208,7 +209,7 @@ def _of_members(service: Service) -> APIRouter:
             waiting = service.wait_joined if wait == "running" else service.wait_registered
             return _job(service, await waiting(number, timeout_s))
         found = service.jobs.job(number)
-        return _job(service, found, await service.job_counts(found))
+        return _with_ranks(_job(service, found, await service.job_counts(found)), found)
 
     @router.delete("")
     async def end(number: int) -> JobStatus:
@@ -231,7 +232,13 @@ def _of_members(service: Service) -> APIRouter:
         found = service.jobs.job(number)
         service.check_mtu(found, new.mtu)
         if found.aggregation == "server":
-            worker = Worker(rank=new.rank, ip=ip, udp_port=new.udp_port, server_udp_port=new.server_udp_port)
+            worker = Worker(
+                rank=new.rank,
+                ip=ip,
+                udp_port=new.udp_port,
+                server_udp_port=new.server_udp_port,
+                host=new.host,
+            )
             found = service.register_on_servers(number, worker)
             return RegisteredWorker(**dict(_job(service, found)), rank=worker.rank, member=worker.rank)
         if new.mac is None:
@@ -244,6 +251,7 @@ def _of_members(service: Service) -> APIRouter:
             udp_port=new.udp_port,
             port=place.port,
             server_udp_port=new.server_udp_port,
+            host=new.host,
         )
         found = service.register(number, member, place.switch)
         document = dict(_job(service, found)) | {"aggregator": _aggregator(service, place.switch)}
@@ -290,7 +298,7 @@ def _of_the_operator(service: Service) -> APIRouter:
     @router.get("/jobs")
     async def jobs() -> JobList:
         """All active jobs, and jobs that ended recently."""
-        return JobList(jobs=[_job(service, job) for job in service.jobs.jobs.values()])
+        return JobList(jobs=[_with_ranks(_job(service, job), job) for job in service.jobs.jobs.values()])
 
     @router.get("/counters")
     async def counters() -> Counters:
@@ -424,6 +432,14 @@ def _job(service: Service, job: Job, counts: JobCounts | None = None) -> JobStat
         ),
         **_on_servers(service, job),
     )
+
+
+def _with_ranks(status: JobStatus, job: Job) -> JobStatus:
+    ranks = (
+        RankPlace.model_construct(rank=rank, ip=format_ip(member.ip), host=member.host)
+        for rank, member in sorted(job.members.items())
+    )
+    return status.model_copy(update={"ranks": tuple(ranks)})
 
 
 def _on_servers(service: Service, job: Job) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from inagg_contract.addresses import format_ip
 from inagg_contract.counters import PORT_COUNTERS
 from inagg_contract.documents import AGGREGATIONS
 from inagg_controller.errors import UnavailableError
@@ -23,6 +24,9 @@ from inagg_controller.service import Service
 from inagg_controller.switch.client import Count
 
 _STATES = ("joining", "running", "failed", "finished")
+# Labels of a job and of a rank. Prometheus itself labels what it reads with `job` and `instance`.
+_JOB = ("inagg_job", "name")
+_RANK = (*_JOB, "rank", "host", "address")
 
 
 class ApiCounts(NamedTuple):
@@ -163,13 +167,10 @@ def _of_classes(service: Service) -> Iterator[Metric]:
 
 def _of_jobs(service: Service) -> Iterator[Metric]:
     jobs = [job for job in service.jobs.jobs.values() if not job.ended]
-    names = {(str(job.id), job.name): job for job in jobs}
-    yield _gauge(
-        "inagg_job_slots", "Slots of a job", ("job", "name"), {key: job.slots for key, job in names.items()}
-    )
+    names = {_job_key(job): job for job in jobs}
+    yield _gauge("inagg_job_slots", "Slots of a job", _JOB, {key: job.slots for key, job in names.items()})
     ranks = {(*key, state): count for key, job in names.items() for state, count in _ranks(job).items()}
-    yield _gauge("inagg_job_ranks", "Ranks of a job", ("job", "name", "state"), ranks)
-    labels = ("job", "rank")
+    yield _gauge("inagg_job_ranks", "Ranks of a job", (*_JOB, "state"), ranks)
     chunks = {
         (*key, place): count
         for key, job in names.items()
@@ -177,21 +178,29 @@ def _of_jobs(service: Service) -> Iterator[Metric]:
         for place, count in job.summed._asdict().items()
     }
     text = "Chunks that a job's servers have completed, by where they were summed"
-    yield _counter("inagg_job_chunks", text, ("job", "name", "summed_in"), chunks)
-    ages = {
-        (str(job.id), str(rank)): age for job in jobs for rank, age in service.heartbeat_ages(job).items()
-    }
-    yield _gauge("inagg_rank_heartbeat_age_seconds", "Time since a rank's last heartbeat", labels, ages)
-    waits = {(str(job.id), str(rank)): wait for job in jobs for rank, wait in job.waits.items()}
+    yield _counter("inagg_job_chunks", text, (*_JOB, "summed_in"), chunks)
+    ages = {_rank_key(job, rank): age for job in jobs for rank, age in service.heartbeat_ages(job).items()}
+    yield _gauge("inagg_rank_heartbeat_age_seconds", "Time since a rank's last heartbeat", _RANK, ages)
+    waits = {_rank_key(job, rank): wait for job in jobs for rank, wait in job.waits.items()}
     sums = {key: wait.sums for key, wait in waits.items()}
-    yield _counter("inagg_rank_sums", "Sums through the switch that a rank has completed", labels, sums)
+    yield _counter("inagg_rank_sums", "Sums through the switch that a rank has completed", _RANK, sums)
     waited = {key: wait.waited_s for key, wait in waits.items()}
     yield _counter(
         "inagg_rank_waited_seconds",
         "Time that a rank waited for other ranks to start its sums",
-        labels,
+        _RANK,
         waited,
     )
+
+
+def _job_key(job: Job) -> tuple[str, str]:
+    return str(job.id), job.name
+
+
+def _rank_key(job: Job, rank: int) -> tuple[str, ...]:
+    member = job.members.get(rank)
+    host, address = ("", "") if member is None else (member.host, format_ip(member.ip))
+    return *_job_key(job), str(rank), host, address
 
 
 def _ranks(job: Job) -> dict[str, int]:
@@ -230,33 +239,29 @@ def _of_switches(
     for job in service.jobs.jobs.values():
         for switch in job.tree.switches:
             counts = admitted.get(switch.name, {})
-            members = [("rank", str(rank)) for rank in switch.ranks] + [
-                ("switch", name) for name in switch.below
-            ]
-            for member, (kind, name) in enumerate(members):
-                if (job.id, member) not in counts:
-                    continue
-                if kind == "rank":
-                    ranks[str(job.id), name] = counts[job.id, member]
-                else:
-                    switches[str(job.id), name, switch.name] = counts[job.id, member]
+            for member, rank in enumerate(switch.ranks):
+                if (job.id, member) in counts:
+                    ranks[_rank_key(job, rank)] = counts[job.id, member]
+            for member, below in enumerate(switch.below, len(switch.ranks)):
+                if (job.id, member) in counts:
+                    switches[*_job_key(job), below, switch.name] = counts[job.id, member]
     text = "Contributions of a rank that its switch admitted"
-    yield from _packets_and_bytes("rank_admitted", text, ("job", "rank"), ranks)
+    yield from _packets_and_bytes("rank_admitted", text, _RANK, ranks)
     text = "Partial sums of a switch that a switch above admitted"
-    yield from _packets_and_bytes("partial_admitted", text, ("job", "switch", "above"), switches)
+    yield from _packets_and_bytes("partial_admitted", text, (*_JOB, "switch", "above"), switches)
 
 
 def _of_shared_slots(
     service: Service, displaced: Mapping[str, Mapping[tuple[int, bool], Count]]
 ) -> Iterator[Metric]:
     counts = {
-        (str(job), switch, "expired" if expired else "evicted"): count.packets
+        (*_job_key(service.jobs.jobs[job]), switch, "expired" if expired else "evicted"): count.packets
         for switch, found in displaced.items()
         for (job, expired), count in found.items()
         if job in service.jobs.jobs
     }
     text = "Sums of a job that left a shared slot because another contribution took it"
-    yield _counter("inagg_job_displaced", text, ("job", "switch", "cause"), counts)
+    yield _counter("inagg_job_displaced", text, (*_JOB, "switch", "cause"), counts)
 
 
 def _packets_and_bytes(

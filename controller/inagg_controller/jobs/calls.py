@@ -10,11 +10,12 @@ have started are compared, so a late rank is not a mismatch.
 """
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from inagg_contract.documents import MOST_CALLS
+from inagg_contract.ranks import name_ranks
 from inagg_controller.jobs.servers import Summed
 
 # Characters of different texts that are kept of a job.
@@ -71,14 +72,15 @@ class Mismatch:
     calls: Mapping[int, str]
 
     def __str__(self) -> str:
+        return self.described(name_ranks)
+
+    def described(self, titles: Callable[[Sequence[int]], str]) -> str:
         """ "rank 0: collective 17 is all_reduce(...); ranks 1, 2: collective 17 is broadcast(...)"."""
         ranks: dict[str, list[int]] = {}
         for rank, text in sorted(self.calls.items()):
             ranks.setdefault(text, []).append(rank)
         return "; ".join(
-            f"rank{'s' if len(those) > 1 else ''} {', '.join(map(str, those))}: "
-            f"collective {self.number} is {text}"
-            for text, those in ranks.items()
+            f"{titles(those)}: collective {self.number} is {text}" for text, those in ranks.items()
         )
 
 

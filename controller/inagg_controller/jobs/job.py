@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The values that the job table works on: a job, its policy and limits, and effects on the switches."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from inagg_contract.addresses import format_ip
 from inagg_contract.documents import DEFAULT_JOB_CLASS, MOST_WORKERS, Aggregation
+from inagg_contract.ranks import name_job, name_ranks, place
 from inagg_controller.fabric.tree import MOST_ROOTS, Tree
 from inagg_controller.jobs.calls import Comparison, Mismatch, Wait
 from inagg_controller.jobs.classes import JobClass
@@ -174,6 +176,17 @@ class Job:
     holds_resources: bool = True
     creator: str | None = None
     secret: str = field(default_factory=new_secret, repr=False)
+
+    @property
+    def title(self) -> str:
+        """Its number and name, for messages."""
+        return name_job(self.id, self.name)
+
+    def titles(self, ranks: Sequence[int]) -> str:
+        """Ranks with their hosts and addresses, as far as they have registered, for messages."""
+        there = {rank: self.members[rank] for rank in ranks if rank in self.members}
+        places = {rank: place(member.host, format_ip(member.ip)) for rank, member in there.items()}
+        return name_ranks(ranks, places)
 
     @property
     def ended(self) -> bool:

@@ -55,12 +55,14 @@ class MemoryLease(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A worker of a job on servers alone. server_udp_port: of the server in its process; None: it runs none."""
+    """A worker of a job on servers alone. server_udp_port: of the server in its process; None: it runs none. host: its
+    name, for messages."""
 
     rank: int
     ip: int
     udp_port: int
     server_udp_port: int | None = None
+    host: str = field(default="", compare=False)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

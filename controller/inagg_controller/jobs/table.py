@@ -444,7 +444,8 @@ class JobTable:
             job.waits[rank] = report.wait
             job.mismatch = job.comparison.hear(rank, report)
             if job.mismatch is not None:
-                self._end(job, "failed", f"the ranks call different collectives: {job.mismatch}", now)
+                calls = job.mismatch.described(job.titles)
+                self._end(job, "failed", f"the ranks call different collectives: {calls}", now)
         return job
 
     def unicast(self, number: int) -> Job:
@@ -757,7 +758,7 @@ class JobTable:
 
     def _fail(self, job: Job, lost: Mapping[int, str], now: float) -> None:
         job.lost.update(lost)
-        self._end(job, "failed", "; ".join(f"rank {rank}: {why}" for rank, why in lost.items()), now)
+        self._end(job, "failed", "; ".join(f"{job.titles([rank])}: {why}" for rank, why in lost.items()), now)
 
     def _end(self, job: Job, state: str, reason: str | None, now: float) -> None:
         job.state = state

@@ -6,7 +6,7 @@ Addresses are integers, as in the tables.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from inagg_contract.addresses import multicast_mac
 from inagg_contract.constants import ALL_RANKS, FLOOD_GROUP, INAGG_PORT
@@ -62,7 +62,7 @@ class Member:
     """Where a worker, or a switch that sums for a switch, gets its results. port: the port towards it.
 
     rank: the number by which the switch knows it; in `Job.members` the rank of the worker. server_udp_port: of the
-    server in the worker's process; None: it runs none.
+    server in the worker's process; None: it runs none. host: the name of the worker's host, for messages.
     """
 
     rank: int
@@ -71,6 +71,7 @@ class Member:
     udp_port: int
     port: int
     server_udp_port: int | None = None
+    host: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from inagg.errors import InaggError, JobError, PeerLostError
 from inagg.membership.generation import Generation
 from inagg.membership.store import exchange, wait_for
 from inagg.membership.watch import Watch, address_of_server
+from inagg_contract.ranks import name_ranks, place
 
 _LONGEST_REASON = 600  # characters: each value in the store must fit into a small packet
 CLOSING_S = 0.5  # a kernel takes this long to close all connections of a process
@@ -37,12 +38,15 @@ class Assembly:
         store: keys that only the ranks of this group share, and of earlier groups of theirs.
         rank, size: this process's rank, and the number of ranks.
         timeout: how long to wait for the other ranks.
+        host: the name of this host, for messages.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, host: str = "") -> None:
         self.rank = rank
         self.size = size
         self.timeout = timeout
+        self._host = host
+        self._here = {rank: host}
         # Set when a method has raised the reason why the group cannot be made. After that, exchange nothing.
         self.over = False
         # Ends gloo's connections, so that other ranks notice.
@@ -76,7 +80,9 @@ class Assembly:
             lost, reason, places = error.lost_ranks, error.reason, error.places
         with contextlib.suppress(Exception), self._use_of_store():
             if self.store.add("failures", 1) == 1:  # the first failure causes those of other ranks
-                self.store.set("failed", json.dumps([self.rank, reason, lost, [*places.items()]]))
+                self.store.set(
+                    "failed", json.dumps([self.rank, reason, lost, [*(places | self._here).items()]])
+                )
         self.break_off()
         with contextlib.suppress(Exception), self._use_of_store():
             left, end = self.store.add("left", 1), time.monotonic() + _READING_S
@@ -91,7 +97,8 @@ class Assembly:
         ip: this host's address, at which the other ranks reach it.
         """
         with self._use_of_store():
-            self._watch = Watch(self.store, self.rank, self.size, ip)
+            self._here = {self.rank: place(self._host, ip)}
+            self._watch = Watch(self.store, self.rank, self.size, ip, self._host)
             self._watch.look_out()
 
     def exchange(self, name: str, mine: Any, timeout: timedelta | None = None) -> list[Any]:
@@ -185,10 +192,14 @@ class Assembly:
         rank, reason, lost, places = json.loads(self.store.get("failed"))
         self.over = True
         if self.rank in lost:
-            raise JobError(f"rank {rank} has given this rank up: {reason}", rank=self.rank)
+            raise JobError(
+                f"{name_ranks([rank], dict(places))} has given this rank up: {reason}", rank=self.rank
+            )
         if lost:
             raise PeerLostError(lost, reason=reason, places=dict(places), rank=self.rank)
-        raise JobError(f"rank {rank} could not make the group: {reason}", rank=self.rank)
+        raise JobError(
+            f"{name_ranks([rank], dict(places))} could not make the group: {reason}", rank=self.rank
+        )
 
     def _ended(self) -> tuple[int, ...]:
         return () if self._watch is None else self._watch.ended()

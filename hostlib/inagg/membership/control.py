@@ -192,18 +192,27 @@ class ControlClient:
         mtu: int | None = None,
         port: int | None = None,
         server_udp_port: int | None = None,
+        host: str = "",
     ) -> RegisteredWorker:
         """Register this worker's address. Registering the same address again changes nothing.
 
         mac: needed for a job on switches. mtu: the largest IP packet on the way to the aggregator, in bytes. The
         controller refuses one that is too small. port: the switch port of this host; None if the controller knows it
-        from its options or topology file. server_udp_port: of the server in this process.
+        from its options or topology file. server_udp_port: of the server in this process. host: the name of this host,
+        for messages.
 
         The controller takes the address that a request comes from for this host's. So if it refuses `ip`, this asks
         again from there.
         """
         body = NewWorker.model_construct(
-            rank=rank, ip=ip, udp_port=udp_port, mac=mac, mtu=mtu, port=port, server_udp_port=server_udp_port
+            rank=rank,
+            ip=ip,
+            udp_port=udp_port,
+            mac=mac,
+            mtu=mtu,
+            port=port,
+            server_udp_port=server_udp_port,
+            host=host,
         )
         path = f"/jobs/{job}/workers"
         try:

@@ -7,6 +7,7 @@ The controller sees through another connection (`presence`) that the process liv
 """
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +75,7 @@ class Failure:
             return JobError(self.reason, job=job, rank=rank, chunk=chunk)
         reason = self.reason
         if len(self.lost_ranks) == 1:  # the error names the rank, so the reason need not
-            reason = reason.removeprefix(f"rank {self.lost_ranks[0]}: ")
+            reason = re.sub(rf"^rank {self.lost_ranks[0]}( \([^)]*\))?: ", "", reason)
             if reason == "left":
                 reason = "it left: its program has ended, or has destroyed the group"
         return PeerLostError(

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from inagg.membership.session import Session, give_up_on
 from inagg.options import Options, parse_cpus
 from inagg.sums.reduction import Callback
 from inagg_contract.documents import JobStatus, RegisteredWorker
-from inagg_contract.ranks import name_ranks
+from inagg_contract.ranks import name_ranks, place
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
     """
     assert options.controller is not None  # Options.resolve makes sure
     problem: InaggError | None = None
+    address: str | None = None
     session: Session | None = None
     with contextlib.ExitStack() as undo:
         client = ControlClient(options.controller)
@@ -69,25 +70,32 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
                 raise
             problem = error
         try:
-            _compare_outcomes(ranks, problem, patience)
+            places = _compare_outcomes(ranks, problem, patience, place(options.own_host_name, address))
         finally:
             del problem  # its traceback refers to this frame, and to the group
         assert session is not None
+        session.places = places
         undo.pop_all()
         return session
 
 
-def _compare_outcomes(ranks: Assembly, problem: InaggError | None, patience: timedelta) -> None:
+def _compare_outcomes(
+    ranks: Assembly, problem: InaggError | None, patience: timedelta, here: str
+) -> Mapping[int, str]:
     """Exchange the outcomes of all ranks. Raise if this rank or another could not join.
 
-    problem: why this rank could not join; None if it has joined.
+    problem: why this rank could not join; None if it has joined. here: its host and address.
+
+    Returns:
+        The hosts and addresses of all ranks.
     """
     try:
         if problem is not None:
-            ranks.publish("trouble", [ranks.rank, describe(problem)])
+            ranks.publish("trouble", [ranks.rank, describe(problem), here])
             patience = _OUTCOMES_PATIENCE
         try:
-            outcomes = ranks.exchange("outcome", None if problem is None else describe(problem), patience)
+            mine = [None if problem is None else describe(problem), here]
+            outcomes = ranks.exchange("outcome", mine, patience)
         except DistStoreError:
             if problem is None:
                 raise
@@ -95,9 +103,11 @@ def _compare_outcomes(ranks: Assembly, problem: InaggError | None, patience: tim
             raise problem from None
         if problem is not None:
             raise problem
-        failed = next((rank for rank, outcome in enumerate(outcomes) if outcome is not None), None)
-        if failed is not None:
-            raise JobError(f"rank {failed} could not join: {outcomes[failed]}", rank=ranks.rank)
+        places = {rank: where for rank, (_, where) in enumerate(outcomes)}
+        for rank, (outcome, _) in enumerate(outcomes):
+            if outcome is not None:
+                raise JobError(f"{name_ranks([rank], places)} could not join: {outcome}", rank=ranks.rank)
+        return places
     finally:
         del problem  # its traceback refers to this frame
 
@@ -253,6 +263,7 @@ def _enter(
             udp_port=udp.getsockname()[1],
             port=options.switch_port if aggregation != "server" else None,
             server_udp_port=None if own is None else own.udp_port,
+            host=options.own_host_name,
         )
         # A rank whose registration was refused must not fail the job: another process has this rank.
         session: Session | None = None
@@ -275,7 +286,9 @@ def _check_others(ranks: Assembly, job: int) -> None:
     """Raise if a rank has failed, or cannot join. A rank that cannot join still runs: gloo may do the sums."""
     ranks.check()
     if (trouble := ranks.peek("trouble")) is not None:
-        raise JobError(f"rank {trouble[0]} could not join: {trouble[1]}", job=job, rank=ranks.rank)
+        failed, reason, where = trouble
+        title = name_ranks([failed], {failed: where})
+        raise JobError(f"{title} could not join: {reason}", job=job, rank=ranks.rank)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 """Finds out whether packets of full size pass between a rank and the switch or the servers."""
 
 import time
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -92,8 +93,13 @@ class MtuProbe:
             rank=self._rank,
         )
 
-    def unanswered(self, chunk: int, waited_s: float) -> PeerLostError | NetworkTimeoutError:
-        """The error for a chunk whose switch or server has answered before, and no query for `waited_s` seconds."""
+    def unanswered(
+        self, chunk: int, waited_s: float, places: Mapping[int, str]
+    ) -> PeerLostError | NetworkTimeoutError:
+        """The error for a chunk whose switch or server has answered before, and no query for `waited_s` seconds.
+
+        places: rank -> its host and address.
+        """
         server = self._server_of(chunk)
         if server is None or server.rank is None:
             return self.silence(chunk, waited_s)
@@ -101,7 +107,7 @@ class MtuProbe:
             [server.rank],
             reason=f"its server at {server.ip}:{server.udp_port} has not answered rank {self._rank} for {waited_s:g} "
             "s: its process is stopped, or the network between the two is broken",
-            places={server.rank: place(None, server.ip)},
+            places={server.rank: places.get(server.rank) or place(None, server.ip)},
             job=self._job,
             rank=self._rank,
             chunk=chunk,
@@ -122,14 +128,15 @@ class MtuProbe:
         assert server is not None
         return f"the server {server.name} ({server.ip}:{server.udp_port})"
 
-    def _narrow_paths(self) -> tuple[int, ...] | None:
-        """The ranks whose path to the switch loses large packets, by the switch's counters; None: no counters.
+    def _narrow_paths(self) -> Mapping[int, str] | None:
+        """The ranks whose path to the switch loses large packets, by the switch's counters, with their hosts and
+        addresses; None: no counters.
 
         If all large packets reach the switch, the path back to this rank loses them, so it is this rank.
         """
         end = time.monotonic() + _COUNTERS_S
         try:
-            while not (counters := self._client.status(self._job).counters):
+            while not (counters := (status := self._client.status(self._job)).counters):
                 if time.monotonic() >= end:
                     return None
                 time.sleep(_LOOK_S)
@@ -140,4 +147,5 @@ class MtuProbe:
             for rank, count in sorted(counters.items())
             if count.bytes <= count.packets * FRAME_HEADERS_BYTES
         )
-        return tuple(without_large) or (self._rank,)
+        places = {each.rank: place(each.host, each.ip) for each in status.ranks}
+        return {rank: places.get(rank, "") for rank in tuple(without_large) or (self._rank,)}

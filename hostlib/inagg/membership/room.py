@@ -44,6 +44,7 @@ def create_job(
         hosts=hosts,
         servers=options.servers,
         priority=options.priority,
+        name=options.own_job_name,
         job_class=options.job_class,
     )
     try:

@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from inagg._core import EngineError, Transport
@@ -70,6 +71,8 @@ class Session:
         self._link_rate = link_rate
         self._server = server
         self._on_failure = on_failure
+        # rank -> its host and address. Known when all ranks have joined.
+        self.places: Mapping[int, str] = {}
         self._silent_hosts: Callable[[float], Mapping[int, str]] = lambda _: {}
         self._joined_by = os.getpid()
         self._standing = Standing()
@@ -113,7 +116,8 @@ class Session:
         """Counters of the transport (packets, bytes, retransmits, RTT...), with job and rank.
 
         ``waits`` is how long each rank has waited for others, ``chunks`` where the job's chunks were summed, from the
-        last heartbeats; ``server_chunks`` is what the server in this process knows of it.
+        last heartbeats; ``places`` where the ranks are; ``server_chunks`` is what the server in this process
+        knows of its chunks.
         """
         chunks = self._heartbeat.chunks
         waits = {rank: waited.model_dump() for rank, waited in sorted(self._heartbeat.waits.items())}
@@ -126,6 +130,7 @@ class Session:
             "chunks": None if chunks is None else chunks.model_dump(),
             "server_chunks": None if self._server is None else self._server.chunks(),
             "waits": waits,
+            "places": dict(self.places),
         }
 
     def _waited(self) -> tuple[int, float]:
@@ -147,7 +152,7 @@ class Session:
         silent = self._silent_hosts(limit)
         if not silent:
             return None
-        places = {rank: place(None, ip) for rank, ip in silent.items()}
+        places = {rank: self.places.get(rank) or place(None, ip) for rank, ip in silent.items()}
         reason = (
             f"no answer from there for {limit:g} s: the host is down, or the network on the way is broken"
         )
@@ -234,6 +239,7 @@ class Session:
         self._on_failure()  # last: other ranks then know the reason when their connections break
 
     def _job_failed(self, failure: Failure) -> None:
+        failure = replace(failure, places={**self.places, **failure.places})
         if self._standing.become(Phase.ENDED, failure):
             self._transport.fail(failure.reason)
             self._on_failure()
@@ -278,7 +284,7 @@ class Session:
 
     def _unanswered(self, chunk: int) -> InaggError:
         """The error for the silence of what sums a chunk; it ends the job. The controller still hears this rank."""
-        error = self._probe.unanswered(chunk, silent_s(self._policy))
+        error = self._probe.unanswered(chunk, silent_s(self._policy), self.places)
         reason = str(error)
         if isinstance(error, PeerLostError):
             reason = f"it has lost {name_ranks(error.lost_ranks, error.places)}: {error.reason}"

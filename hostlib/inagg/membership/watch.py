@@ -63,9 +63,10 @@ class Watch:
         store: keys that only the ranks of this group share.
         rank, size: this process's rank, and the number of ranks.
         ip: this host's address, at which the other ranks reach it.
+        host: its name, for messages.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, ip: str) -> None:
+    def __init__(self, store: Store, rank: int, size: int, ip: str, host: str = "") -> None:
         self._store = store
         self._listener = socket.create_server((ip, 0), family=_family(ip), backlog=size)
         self._listener.setblocking(False)
@@ -75,7 +76,7 @@ class Watch:
         self._cut_off: dict[int, str] = {}
         self._looked = time.monotonic()
         _bound_waits(store, _SILENT_S, _STORE_STOPPED_S)
-        store.set(f"watch/{rank}", json.dumps([*self._listener.getsockname()[:2], socket.gethostname()]))
+        store.set(f"watch/{rank}", json.dumps([*self._listener.getsockname()[:2], host]))
 
     @property
     def places(self) -> dict[int, str]:

@@ -117,6 +117,7 @@ class Testbed:
         return {
             host_name(number): {
                 "GLOO_SOCKET_IFNAME": self.network.gloo_interface(number),
+                "INAGG_HOST_NAME": host_name(number),
                 **ONE_THREAD,
                 **inagg,
             }
@@ -156,7 +157,13 @@ class Testbed:
                 )
                 inagg = self._inagg_environment(slots)
                 group.workers.append(
-                    self._start_worker(command, name, rank, host, {**own, **inagg, **(environment or {})})
+                    self._start_worker(
+                        command,
+                        name,
+                        rank,
+                        host,
+                        {**own, **inagg, "INAGG_HOST_NAME": host_name(host), **(environment or {})},
+                    )
                 )
         except BaseException:
             group.stop()

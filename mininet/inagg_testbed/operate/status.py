@@ -9,8 +9,8 @@ The document (`--json`) has
   that have registered;
 - jobs: id, name, job_class, priority, state, slots, workers, reason, aggregation, servers (name, ip, udp_port, rank),
   chunks (by where they were summed; null without servers), displaced (evicted, expired; null without shared slots, or
-  if the job has ended) and, by rank, state, packets (contributions that the switch has admitted; null in a job on
-  servers) and their rate;
+  if the job has ended) and, by rank, host and address (null: not registered), state, packets
+  (contributions that the switch has admitted; null in a job on servers) and their rate;
 - ports: switch, port, node (a host, ctl0, or another switch's port), and Mbit/s from and to it, as the kernel counts
   them at the switch's interfaces, Ethernet headers included;
 - links: lower (a host, or a port such as leaf1:101), upper, its rate in bit/s (null: unshaped), and Mbit/s up and down.
@@ -28,6 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inagg_contract.documents import DEFAULT_JOB_CLASS, JobStatus
+from inagg_contract.ranks import name_job
 from inagg_controller.logs import one_line
 from inagg_testbed.errors import ControllerRefusedError, ControllerUnreachableError
 from inagg_testbed.network.control import ControllerClient, controller_of, has_controller
@@ -159,9 +160,17 @@ def _rank(before: JobStatus | None, job: JobStatus, rank: int, seconds: float) -
         state = "has left"
     elif rank in job.registered:
         state = "joined"
+    there = next((each for each in job.ranks if each.rank == rank), None)
     then, now = (_packets(each, rank) for each in (before, job))
     rate = None if then is None or now is None else round((now - then) / seconds, 1)
-    return {"rank": rank, "state": state, "packets": now, "packets_per_s": rate}
+    return {
+        "rank": rank,
+        "host": None if there is None else there.host,
+        "address": None if there is None else there.ip,
+        "state": state,
+        "packets": now,
+        "packets_per_s": rate,
+    }
 
 
 def _packets(job: JobStatus | None, rank: int) -> int | None:
@@ -284,10 +293,10 @@ def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
     if not shown:
         yield Text("jobs: none" + (f" now; {over} ended (--all shows them)" if over else ""))
     for job in shown:
-        name = f" {job['name']}" if job["name"] else ""
         reason = f": {job['reason']}" if job["reason"] else ""
         # The name and the reason come from hosts and may contain anything.
-        line = f"job {job['id']}{name}: {job['state']}{reason}; {job['workers']} ranks, {job['slots']} slots"
+        line = f"{name_job(job['id'], job['name'])}: {job['state']}{reason}; "
+        line += f"{job['workers']} ranks, {job['slots']} slots"
         line += f" on {_summed_by(job)}" if job["aggregation"] != "leased" else ""
         line += "" if job["job_class"] == DEFAULT_JOB_CLASS else f", class {job['job_class']}"
         line += f", priority {job['priority']}" if job["priority"] else ""
@@ -297,13 +306,17 @@ def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
         rows = [
             (
                 str(each["rank"]),
+                one_line(each["host"] or "-"),
+                each["address"] or "-",
                 one_line(each["state"]),
                 "-" if each["packets"] is None else f"{each['packets']:,}",
                 "-" if each["packets_per_s"] is None else f"{each['packets_per_s']:,.0f}",
             )
             for each in job["ranks"]
         ]
-        yield plain_table(("rank", "state", "contributions", "a second"), rows, text_columns=2)
+        yield plain_table(
+            ("rank", "host", "address", "state", "contributions", "a second"), rows, text_columns=4
+        )
 
 
 def _summed_by(job: Document) -> str:

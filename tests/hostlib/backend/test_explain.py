@@ -91,7 +91,7 @@ def test_a_late_rank(unshaped: Explained) -> None:
     *others, late = unshaped["last rank late"]
     for rank in others:
         assert rank["verdict"] == "ranks", rank["report"]
-        assert f"the last one is rank {RANKS - 1}, " in rank["report"]
+        assert f"the last one is rank {RANKS - 1} (" in rank["report"]
     assert late["verdict"] == "program", late["report"]
     assert "the others wait for this rank" in late["report"]
 

@@ -166,7 +166,7 @@ def test_making_a_group_detects_a_port_of_the_switch_with_a_small_mtu(narrow: Te
     found = outcomes(narrow, "error")
     assert "NetworkTimeoutError" in [outcome["error"] for outcome in found]
     assert all(SMALL_ONES_PASS in outcome["message"] for outcome in found)
-    assert any(MTU_IS_TOO_SMALL.format("rank 1") in outcome["message"] for outcome in found)
+    assert any(MTU_IS_TOO_SMALL.format("rank 1 (h2, 10.0.0.2)") in outcome["message"] for outcome in found)
 
 
 @pytest.mark.netns

@@ -3,6 +3,7 @@
 
 import json
 import logging
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -345,7 +346,8 @@ def test_ctrl_c_at_a_rank_ends_the_wait_of_all(network: Testbed, rank: int) -> N
     found = end(group, network)
     assert found[rank]["error"] == "KeyboardInterrupt"
     assert found[1 - rank]["error"] == "JobError"
-    assert f"rank {rank} could not make the group: KeyboardInterrupt" in found[1 - rank]["message"]
+    failed = rf"rank {rank} \(h{rank + 3}, 10\.0\.0\.{rank + 3}\) could not make the group: KeyboardInterrupt"
+    assert re.search(failed, found[1 - rank]["message"])
 
 
 @pytest.mark.netns

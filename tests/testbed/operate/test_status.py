@@ -23,7 +23,16 @@ def job(**changes: object) -> dict[str, Any]:
         "servers": [],
         "chunks": None,
         "displaced": None,
-        "ranks": [{"rank": 0, "state": "joined", "packets": 7, "packets_per_s": 1.0}],
+        "ranks": [
+            {
+                "rank": 0,
+                "host": "h1",
+                "address": "10.0.0.1",
+                "state": "joined",
+                "packets": 7,
+                "packets_per_s": 1.0,
+            }
+        ],
         **changes,
     }
 
@@ -58,11 +67,11 @@ def shown(found: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({}, "job 1 digits: running; 1 ranks, 128 slots\n"),
-        ({"job_class": "batch"}, "job 1 digits: running; 1 ranks, 128 slots, class batch\n"),
+        ({}, "job 1 (digits): running; 1 ranks, 128 slots\n"),
+        ({"job_class": "batch"}, "job 1 (digits): running; 1 ranks, 128 slots, class batch\n"),
         (
             {"job_class": "batch", "aggregation": "server"},
-            "job 1 digits: running; 1 ranks, 128 slots on servers, class batch\n",
+            "job 1 (digits): running; 1 ranks, 128 slots on servers, class batch\n",
         ),
         ({"job_class": "batch", "priority": 3}, "128 slots, class batch, priority 3\n"),
         ({"job_class": "\x1b[2J"}, "128 slots, class \\x1b[2J\n"),
