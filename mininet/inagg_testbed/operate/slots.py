@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`inagg slots`: what the slot versions of running jobs hold, from the switches' registers (protocol.md, 5.2, 5.7).
 
-The document (`--json`) has, for each switch, its jobs: id, name, kind (leased or shared), and versions. A version has
+The document (`--json`) has, for each switch, its jobs: id, name, kind (leased or shared), places (host and address of
+each rank), slots, and versions. A version has
 - index: in the registers;
 - slot, version: of the job's; null in shared slots;
 - chunk;
@@ -13,7 +14,7 @@ A version that has not been used by the job is left out. Versions are read one r
 change them, so a document of a job that sums is no snapshot.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import Group
@@ -21,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inagg_contract.documents import JobStatus
-from inagg_controller.logs import one_line
+from inagg_contract.ranks import name_job, name_ranks, place
 from inagg_testbed.network.control import switch_controller_of
 from inagg_testbed.network.lifecycle import Manifest
 from inagg_testbed.operate import registers
@@ -30,6 +31,7 @@ from inagg_testbed.terminal import plain_table
 
 Document = dict[str, Any]
 _STATES = ("summing", "sent up", "final", "sent on")
+_FEW = 3
 _REGISTERS = ("slot_epoch", "slot_chunk", "slot_members", "slot_final")
 
 
@@ -65,16 +67,16 @@ def _cells(reader: RegisterReader) -> list[Cell]:
 
 def on_switch(job: JobStatus, switch: str, cells: Sequence[Cell]) -> Document:
     """What the slot versions of a job hold in one switch of its tree. cells: all of the switch, by index."""
-    (place,) = (each for each in job.tree if each.switch == switch)
+    (node,) = (each for each in job.tree if each.switch == switch)
     shared = job.aggregation == "shared"
     if shared:
         names = [f"rank {rank}" for rank in range(job.workers)]
         base, lease = 0, cells
     else:
-        names = [*(f"rank {rank}" for rank in sorted(place.ranks)), *place.below]
-        base = place.first_slot_version
-        lease = cells[base : base + place.slot_versions]
-    is_root = not place.above
+        names = [*(f"rank {rank}" for rank in sorted(node.ranks)), *node.below]
+        base = node.first_slot_version
+        lease = cells[base : base + node.slot_versions]
+    is_root = not node.above
     versions = [
         _version(
             cell, names, base + offset, None if shared else divmod(offset, job.slots)[::-1], is_root=is_root
@@ -85,6 +87,7 @@ def on_switch(job: JobStatus, switch: str, cells: Sequence[Cell]) -> Document:
     return {
         "id": job.id,
         "name": job.name,
+        "places": {each.rank: place(each.host, each.ip) for each in job.ranks},
         "kind": job.aggregation,
         "slots": None if shared else job.slots,
         "versions": versions,
@@ -125,8 +128,7 @@ def _shown(switch: str, job: Document, everything: bool) -> Iterator[Text | Tabl
     counts = {state: sum(each["state"] == state for each in versions) for state in _STATES}
     summary = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
     kind = "shared slots" if job["slots"] is None else f"{job['slots']:,} slots"
-    name = f" {job['name']}" if job["name"] else ""
-    yield Text(one_line(f"job {job['id']}{name} on {switch}, {kind}: {summary or 'not used yet'}"))
+    yield Text(f"{name_job(job['id'], job['name'])} on {switch}, {kind}: {summary or 'not used yet'}")
     if everything:
         cells = [
             (
@@ -143,7 +145,7 @@ def _shown(switch: str, job: Document, everything: bool) -> Iterator[Text | Tabl
     alike: dict[tuple[str, str], list[int]] = {}
     for each in versions:
         if each["state"] == "summing":
-            key = _members(each["has"]), _members(each["misses"])
+            key = _members(each["has"]), _members(each["misses"], job["places"])
             alike.setdefault(key, []).append(each["chunk"])
     rows = [
         (has, misses, f"{len(chunks):,}", _span(chunks)) for (has, misses), chunks in sorted(alike.items())
@@ -161,9 +163,11 @@ def _span(chunks: Sequence[int]) -> str:
     return f"{first:,}" if first == last else f"{first:,} to {last:,}"
 
 
-def _members(names: Sequence[str]) -> str:
-    """ "ranks 0-2, 5, leaf1" of rank 0, rank 1, rank 2, rank 5 and leaf1; "-" of none."""
+def _members(names: Sequence[str], places: Mapping[int, str] | None = None) -> str:
+    """ "ranks 0-2, 5, leaf1" of rank 0, rank 1, rank 2, rank 5 and leaf1; "-" of none. places: of a few ranks."""
     ranks = sorted(int(name.removeprefix("rank ")) for name in names if name.startswith("rank "))
+    if places and 0 < len(ranks) <= _FEW and len(ranks) == len(names):
+        return name_ranks(ranks, places)
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][-1] + 1:

@@ -4,7 +4,7 @@
 import pytest
 from rich.console import Console
 
-from inagg_contract.documents import JobStatus, TreeSwitch
+from inagg_contract.documents import JobStatus, RankPlace, TreeSwitch
 from inagg_testbed.operate.slots import Cell, on_switch, rendered
 
 EPOCH, OTHER = 7, 6
@@ -20,7 +20,16 @@ def a_job(
         switch="s1", first_slot_version=4, slot_versions=versions, ranks=ranks, below=below, above=above
     )
     return JobStatus.model_construct(
-        id=1, name="train.py", workers=4, slots=2, epoch=EPOCH, aggregation=aggregation, tree=(place,)
+        id=1,
+        name="train.py",
+        workers=4,
+        slots=2,
+        epoch=EPOCH,
+        aggregation=aggregation,
+        tree=(place,),
+        ranks=tuple(
+            RankPlace.model_construct(rank=rank, ip=f"10.0.0.{rank}", host=f"h{rank}") for rank in range(4)
+        ),
     )
 
 
@@ -35,7 +44,7 @@ def shown(job: JobStatus, *cells: Cell, everything: bool = False) -> list[str]:
 
 def test_versions_of_other_jobs_are_left_out() -> None:
     lines = shown(a_job(0, 1), Cell(OTHER, 9, 0b11, 1), EMPTY)
-    assert lines == ["job 1 train.py on s1, 2 slots: not used yet"]
+    assert lines == ["job 1 (train.py) on s1, 2 slots: not used yet"]
 
 
 def test_versions_that_wait_for_the_same_members_share_a_line() -> None:
@@ -46,10 +55,10 @@ def test_versions_that_wait_for_the_same_members_share_a_line() -> None:
         Cell(EPOCH, 7, 0b10, 0),
     ]
     lines = shown(a_job(0, 1), *cells)
-    assert lines[0] == "job 1 train.py on s1, 2 slots: 3 summing, 1 final"
-    assert [line.split() for line in lines[2:]] == [
-        ["rank", "0", "rank", "1", "2", "5", "to", "6"],
-        ["rank", "1", "rank", "0", "1", "7"],
+    assert lines[0] == "job 1 (train.py) on s1, 2 slots: 3 summing, 1 final"
+    assert [" ".join(line.split()) for line in lines[2:]] == [
+        "rank 0 rank 1 (h1, 10.0.0.1) 2 5 to 6",
+        "rank 1 rank 0 (h0, 10.0.0.0) 1 7",
     ]
 
 
