@@ -135,6 +135,8 @@ class Fabric:
             if hosts is None:
                 raise ConfigurationError("a star needs the number of hosts")
             return replace(cls.star(hosts), rank_order=rank_order)
+        if text.endswith(".json"):
+            raise ConfigurationError(f"topology {text}: only `inagg up` takes a file")
         kind, _, sizes = text.partition(":")
         if kind not in ("tree", "leaf-spine") or not _SIZES.fullmatch(sizes):
             raise ConfigurationError(f"topology {text!r}: want one such as {FORMS}")

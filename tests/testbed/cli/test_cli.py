@@ -208,6 +208,13 @@ def test_a_wrong_topology_is_explained_before_anything_starts(
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize("command", ["run --topology t.json true", "demo --topology t.json"])
+def test_only_up_takes_a_topology_file(command: str) -> None:
+    done = CliRunner().invoke(app, command.split())
+    assert done.exit_code == 1
+    assert "topology t.json: only `inagg up` takes a file" in done.output
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
