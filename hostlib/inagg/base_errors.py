@@ -38,11 +38,10 @@ class ControllerUnreachableError(ControllerError, ConnectionError):
     """The controller did not answer in time."""
 
     def __init__(self, *, url: str, request: str, cause: str) -> None:
-        super().__init__(
-            f"no answer from the controller at {url} to {request}: {cause}. Is inagg-controller running "
-            "there, and can this host reach it?",
-            url=url,
-        )
+        hint = "Is inagg-controller running there, and can this host reach it?"
+        if "CERTIFICATE_VERIFY_FAILED" in cause:
+            hint = "Set SSL_CERT_FILE to the certificate of the authority that signed it."
+        super().__init__(f"no answer from the controller at {url} to {request}: {cause}. {hint}", url=url)
         self.request = request
 
 

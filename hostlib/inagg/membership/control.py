@@ -10,6 +10,7 @@ import json
 import os
 import re
 import socket
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -86,6 +87,14 @@ _MOST_CALLS_BYTES = MOST_BODY_BYTES - 48_576
 _SECRET = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
+def _trusted(url: str) -> ssl.SSLContext | bool:
+    """Whose certificates an HTTPS URL may have: those of the system, or of SSL_CERT_FILE and SSL_CERT_DIR.
+
+    The last two are how an operator's own authority is named. httpx would take the authorities of certifi.
+    """
+    return ssl.create_default_context() if urlsplit(url).scheme == "https" else False
+
+
 class ControlClient:
     """The controller's HTTP API. May be shared between threads; connections are reused.
 
@@ -116,7 +125,10 @@ class ControlClient:
         # the environment: they do not lead to a controller on the training network.
         self._own_transport = transport is None
         self._transport = transport or httpx.HTTPTransport(
-            trust_env=False, socket_options=ending_in_silence(_SILENT_S), local_address=source
+            verify=_trusted(base_url),
+            trust_env=False,
+            socket_options=ending_in_silence(_SILENT_S),
+            local_address=source,
         )
 
     def close(self) -> None:
