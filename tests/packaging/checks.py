@@ -169,7 +169,7 @@ def testbed(launcher: Installation, worker: Installation) -> str:
     summed = worker_sums(launcher, worker)
     bench = ["--elements", "10000", "--backend", "gloo", "--backend", "inagg:32", "--iters", "3"]
     launcher.run("inagg", "bench", "allreduce", *options, *bench, "--json", f"{results}/rows.json")
-    rows = json.loads((results / "rows.json").read_text())
+    rows = json.loads((results / "rows.json").read_text())["rows"]
     launcher.run("inagg", "demo", "--quick", *options)
     if not (results / "demo" / "report.html").is_file():
         raise CheckError("inagg demo has written no report")

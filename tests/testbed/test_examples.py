@@ -11,7 +11,7 @@ from inagg_testbed.bench.convergence import (
     TARGETS,
     Gradients,
     missed,
-    plot,
+    plot_losses,
     run_convergence,
     summarise,
     table,
@@ -58,7 +58,7 @@ def test_error_feedback_keeps_up_with_float32(testbed: Testbed, tmp_path: Path) 
         "digits, gloo",
         "digits, inagg:8, error feedback, warm-up",
     ]
-    plot(rows, tmp_path / "curves.png")
+    plot_losses(rows, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -153,7 +153,7 @@ def test_the_benchmark_measures_bytes_beside_theory(tmp_path: Path, switch: Swit
     arguments += [text for backend in backends for text in ("--backend", backend)]
     done = CliRunner().invoke(app, [*arguments, "--results", str(tmp_path / "results")])
     assert done.exit_code == 0, done.output
-    rows = json.loads(figures.read_text())
+    rows = json.loads(figures.read_text())["rows"]
     assert all(row["checked"] for row in rows)
     assert [row["steps"] for row in rows] == [4, 2, 2, 2, *([] if switch == "bridge" else [1])]
     size, ring = 4 * elements, 4 / 3  # 2(N-1)/N

@@ -4,10 +4,12 @@
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -182,16 +184,44 @@ def inagg(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     return done
 
 
+def assert_repeatable(settings: dict[str, Any]) -> None:
+    """The settings in a benchmark's JSON file say what to run again, with what, and on what."""
+    assert settings["inagg"] == metadata.version("inagg")
+    assert settings["processors"] == os.cpu_count()
+    assert (settings["topology"], settings["switch"]) == ("star", "model")
+    assert "MTU 1500" in settings["link"]
+
+
+def test_the_device_benchmark_writes_each_iteration(tmp_path: Path) -> None:
+    json_path, plot = tmp_path / "device.json", tmp_path / "device.png"
+    size = ("--on", "cpu", "--workers", "2", "--elements", "10000")
+    done = inagg("bench", "device", *size, "--json", str(json_path), "--plot", str(plot), folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    figures = json.loads(json_path.read_text())
+    assert_repeatable(figures["settings"])
+    assert [row["lane_bits"] for row in figures["stages"]] == [8, 16, 32]
+    for name, times in figures["times_ms"].items():
+        assert len(times) > 2
+        assert statistics.median(times) == figures["sums"][name]
+
+
 def test_the_bench_command_writes_its_rows(tmp_path: Path) -> None:
     backends = ("--backend", "gloo", "--backend", "inagg:32", "--backend", "inagg:16")
     size = ("--workers", "2", "--elements", "10000", "--elements", "64", "--link", "unshaped")
     rounds = ("--iters", "2", "--warmup", "1", "--back-to-back", "2", "--loss", "0", "--loss", "0.02")
-    json_path = tmp_path / "rows.json"
+    json_path, plot = tmp_path / "rows.json", tmp_path / "rows.svg"
     done = inagg(
-        *("bench", "allreduce", *size, *backends, *rounds, "--json", str(json_path)), folder=tmp_path
+        *("bench", "allreduce", *size, *backends, *rounds, "--json", str(json_path), "--plot", str(plot)),
+        folder=tmp_path,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = json.loads(json_path.read_text())
+    assert "<svg" in plot.read_text()
+    figures = json.loads(json_path.read_text())
+    assert figures["settings"]["command"][1:3] == ["bench", "allreduce"]
+    assert_repeatable(figures["settings"])
+    assert figures["settings"]["seed"] == 1
+    rows = figures["rows"]
     contestants = [
         ("gloo", None, 0),
         ("inagg", 32, 0),
@@ -204,6 +234,8 @@ def test_the_bench_command_writes_its_rows(tmp_path: Path) -> None:
     ]
     for row in rows:
         assert row["checked"]
+        assert len(row["times_ms"]) == 2
+        assert statistics.median(row["times_ms"]) == pytest.approx(row["time_ms"]["p50"])
         assert (row["workers"], row["mtu"], row["words"]) == (2, 1500, 4 if row["lane_bits"] else None)
         assert row["cpu_s_per_GB"] > 0
         assert (row["ratio_to_gloo"] is None) == (row["loss"] > 0) == (row["ratio_to_lossless"] is not None)
@@ -225,7 +257,7 @@ def test_jumbo_frames_carry_32_words(tmp_path: Path) -> None:
         *("bench", "allreduce", *size, "--backend", "inagg:32", "--json", str(json_path)), folder=tmp_path
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (row,) = json.loads(json_path.read_text())
+    (row,) = json.loads(json_path.read_text())["rows"]
     assert (row["checked"], row["mtu"], row["words"]) == (True, 9000, 32)
     # 2 ranks x 2 iterations of 49 blocks of 2048 elements, at most as many exponents sent ahead, and queries
     assert 4 * 49 <= row["packets"] - row["retransmits"] <= 2 * 4 * 98
@@ -251,10 +283,14 @@ def test_a_jumbo_switch_refuses_a_worker_whose_mtu_is_too_small(tmp_path: Path) 
 
 def test_the_straggler_command_tells_what_the_others_send(tmp_path: Path) -> None:
     size = ("--workers", "3", "--elements", "100000", "--link", "unshaped", "--sleep", "1")
-    json_path = tmp_path / "straggler.json"
-    done = inagg("bench", "straggler", *size, "--json", str(json_path), folder=tmp_path)
+    json_path, plot = tmp_path / "straggler.json", tmp_path / "straggler.pdf"
+    files = ("--json", str(json_path), "--plot", str(plot))
+    done = inagg("bench", "straggler", *size, *files, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert plot.read_bytes().startswith(b"%PDF")
     figures = json.loads(json_path.read_text())
+    assert_repeatable(figures["settings"])
+    assert statistics.median(figures["prompts_ms"]) == figures["prompt_ms"]
     assert [rank["rank"] for rank in figures["ranks"]] == [0, 1]
     for rank in figures["ranks"]:
         assert len(rank["samples"]) == 3  # every quarter of the second, but the last

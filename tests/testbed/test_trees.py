@@ -61,7 +61,7 @@ def test_the_benchmark_injects_loss_on_every_link_and_every_sum_is_right(tmp_pat
     arguments = ["bench", "allreduce", *options, *losses, *backends, "--json", str(figures)]
     done = CliRunner().invoke(app, [*arguments, "--results", str(tmp_path / "results")])
     assert done.exit_code == 0, done.output
-    found = {(row["backend"], row["loss"]): row for row in json.loads(figures.read_text())}
+    found = {(row["backend"], row["loss"]): row for row in json.loads(figures.read_text())["rows"]}
     assert all(row["checked"] for row in found.values())
     assert found["inagg", 0.02]["retransmits"] > found["inagg", 0.0]["retransmits"]
     (counters,) = (tmp_path / "results").glob("*/counters.json")

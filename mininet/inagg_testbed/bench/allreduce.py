@@ -23,6 +23,7 @@ from inagg_testbed.bench.plan import (
     check_slots,
 )
 from inagg_testbed.bench.rows import Conditions, make_rows, wrong_results
+from inagg_testbed.bench.settings import settings_of
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.files import write_text
 from inagg_testbed.network.control import token_path
@@ -228,7 +229,7 @@ def measure(
     group.follow(on_event, timeout_s=_START_UP_S + rounds * _SECONDS_PER_ITERATION, watch=testbed.services)
     outcome = BenchOutcome(
         rows=make_rows(bench.conditions, bench.cases, events),
-        settings={**bench.settings, "link": testbed.network.spec.description},
+        settings={**settings_of(testbed), **bench.settings},
         wrong=list(wrong_results(bench.cases, events)),
     )
     write_text(testbed.results / f"{name}.json", json.dumps(asdict(outcome), indent=2) + "\n")

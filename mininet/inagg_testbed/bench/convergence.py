@@ -17,6 +17,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from inagg_testbed.bench.plan import BATCHES_SEED, WEIGHTS_SEED
 from inagg_testbed.demo.plots import COLOURS, finish
 from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.training_run import OnProgress, follow_training, values_by_step
@@ -135,7 +136,12 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return header, body
 
 
-def plot(rows: Sequence[Row], path: Path) -> None:
+def seeds(workers: int) -> Row:
+    """The seeds of the weights, and of the batches by rank."""
+    return {"weights": WEIGHTS_SEED, "batches": [BATCHES_SEED + rank for rank in range(workers)]}
+
+
+def plot_losses(rows: Sequence[Row], path: Path) -> None:
     """Plot each run's loss minus gloo's, in percent of gloo's, in a panel for each task.
 
     Losses are means over a twentieth of the steps. gloo is the line at zero.

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from inagg.options import LaneBits
+from inagg_testbed.bench.plan import BATCHES_SEED, WEIGHTS_SEED
 from inagg_testbed.events import EventLog
 
 BATCH = 16
@@ -45,7 +46,7 @@ def gpt(rank: int) -> Task:
     """The small GPT of examples/gpt.py, on the Python language reference."""
     names = example("gpt")
     training, held_out = names["load_text"]()
-    draw = torch.Generator().manual_seed(1 + rank)
+    draw = torch.Generator().manual_seed(BATCHES_SEED + rank)
 
     def losses(model: nn.Module) -> Iterator[torch.Tensor]:
         while True:
@@ -59,7 +60,7 @@ def digits(rank: int) -> Task:
     names = example("digits")
     training, test = names["load_data"]()
     images, labels = training.tensors
-    draw = torch.Generator().manual_seed(1 + rank)
+    draw = torch.Generator().manual_seed(BATCHES_SEED + rank)
 
     def losses(model: nn.Module) -> Iterator[torch.Tensor]:
         while True:
@@ -96,7 +97,7 @@ def main() -> None:
     parser.add_argument("--events", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    torch.manual_seed(WEIGHTS_SEED)
     log = EventLog(arguments.events)
 
     dist.init_process_group("gloo" if arguments.lane_bits is None else "inagg")

@@ -29,6 +29,7 @@ from inagg.options import LaneBits
 from inagg_testbed.network.testbed import Testbed
 
 REPETITIONS = 20
+SEED = 0  # of the floats that the stages read
 FIGURES = ("cpu_ms", "device_ms", "compute_ms", "both_ms")
 _START_UP_S = 180.0
 
@@ -57,7 +58,8 @@ def device_of(name: str) -> torch.device:
 def _stages(lanes: Lanes, device: torch.device) -> dict[str, float]:
     """GB/s of one portion, by stage."""
     blocks = PORTION // lanes.block_elements
-    elements = torch.randn(blocks, lanes.block_elements, device=device)
+    draw = torch.Generator(device).manual_seed(SEED)
+    elements = torch.randn(blocks, lanes.block_elements, device=device, generator=draw)
     codes = np.full(blocks, CONSTANTS["EXPONENT_BIAS"] + 4, np.uint16)
     up, down = (torch.from_numpy(row).to(device).unsqueeze(1) for row in (lanes.up(codes), lanes.down(codes)))
     packed = torch.empty(blocks, lanes.words * CONSTANTS["WORD_BYTES"], dtype=torch.uint8, device=device)
@@ -89,8 +91,11 @@ def _seconds(call: Callable[[], object], device: torch.device) -> float:
     return (time.perf_counter() - start) / REPETITIONS
 
 
-def measure_sums(testbed: Testbed, device: str, workers: int, elements: int) -> dict[str, float]:
-    """Measure all-reduces on a testbed that is up; milliseconds by figure. Raises LauncherError."""
+def measure_sums(testbed: Testbed, device: str, workers: int, elements: int) -> dict[str, list[float]]:
+    """Measure all-reduces on a testbed that is up; by figure, the milliseconds of each iteration on its slowest rank.
+
+    Raises LauncherError.
+    """
     found: dict[str, list[list[float]]] = {name: [] for name in FIGURES}
     group = testbed.launch(
         [sys.executable, "-m", "inagg_testbed.bench.device_worker", device, str(elements), "{events}"],
@@ -103,7 +108,7 @@ def measure_sums(testbed: Testbed, device: str, workers: int, elements: int) -> 
             found[name].append(event[name])
 
     group.follow(note, timeout_s=_START_UP_S, watch=testbed.services)
-    return {name: statistics.median(map(max, zip(*ranks, strict=True))) for name, ranks in found.items()}
+    return {name: list(map(max, zip(*ranks, strict=True))) for name, ranks in found.items()}
 
 
 def stage_table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -116,7 +121,12 @@ def stage_table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]
     return ["lane bits", "copy, GB/s", "scan", "pack", "unpack"], body
 
 
+def medians(times_ms: dict[str, list[float]]) -> dict[str, float]:
+    """The median of each figure."""
+    return {name: statistics.median(times) for name, times in times_ms.items()}
+
+
 def sum_table(figures: dict[str, float]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the second table."""
+    """Header and rows of the second table, which has the medians."""
     header = ["all-reduce, host tensor", "device tensor", "products only", "both"]
     return header, [[f"{figures[name]:.1f} ms" for name in FIGURES]]

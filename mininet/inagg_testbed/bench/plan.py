@@ -21,6 +21,8 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
     ONE_SERVER: {"aggregation": "server", "servers": "registered"},
 }
 MAX_LOSS = 0.5
+# Of the weights of a training, and of its first rank's batches: rank r has BATCHES_SEED + r.
+WEIGHTS_SEED, BATCHES_SEED = 0, 1
 
 
 def check_slots(slots: int | None) -> None:

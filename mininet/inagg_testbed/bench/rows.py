@@ -2,7 +2,7 @@
 """Makes the rows of `inagg bench allreduce` from the events of its workers.
 
 Definitions, for a tensor of S bytes (float32), N workers and time t of an iteration on the slowest rank:
-- time_ms: median, 95th percentile and minimum of t over the iterations.
+- times_ms: t of each iteration; time_ms: their median, 95th percentile and minimum.
 - ratio_to_gloo: median of the per-round ratios of gloo's t to the row's t. None without gloo, and for rows with loss,
   because gloo runs without loss.
 - ratio_to_lossless: median of the per-round ratios of the row's t to the same backend's t without loss: 1.25 is a
@@ -178,6 +178,7 @@ def _times(conditions: Conditions, one: Series, lossless: Mapping[tuple[int, str
             "p95": float(np.percentile(one.times, 95)) * 1e3,
             "min": min(one.times) * 1e3,
         },
+        "times_ms": [seconds * 1e3 for seconds in one.times],
         "ratio_to_gloo": None if one.loss else one.ratio(lossless.get((id(case), "gloo"))),
         "ratio_to_lossless": lossless[one.key].ratio(one) if compared else None,
         "algbw_MBps": algbw,
@@ -290,9 +291,10 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
 
 
 LINKS_TITLE = (
-    "on the busiest link of a host, for each all-reduce, in one direction: frames as the kernel counts\n"
-    "them, beside the payload that the algorithm must send (S: the tensor in lanes, N: workers), in steps\n"
-    "that wait for one another; and the share of chunks that switches have summed"
+    "on the busiest link of a host, for each all-reduce, in one direction:\n"
+    "frames as the kernel counts them, beside the payload that the algorithm must\n"
+    "send (S: the tensor in lanes, N: workers), in steps that wait for one another;\n"
+    "and the share of chunks that switches have summed"
 )
 
 

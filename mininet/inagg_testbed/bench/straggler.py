@@ -5,7 +5,7 @@ Figures:
 - ranks, one entry for each of the other ranks: samples (seconds since the collective began, packets sent, retransmitted
   packets), and packets and resent, which are the last sample, shortly before the late rank wakes up;
 - window: packets that a worker may have in flight;
-- prompt_ms: median time, on the slowest rank, of the same all-reduce without a late rank;
+- prompts_ms, prompt_ms: times, on the slowest rank, of the same all-reduce without a late rank, and their median;
 - behind_ms: time from the late rank's wake-up until the last rank has its result.
 """
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inagg_testbed.bench.plan import LANE_BITS, check_slots
+from inagg_testbed.bench.settings import settings_of
 from inagg_testbed.errors import ConfigurationError, WrongResultError
 from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.workers import Event
@@ -68,7 +69,7 @@ def run_straggler(bench: StragglerBench, testbed: Testbed) -> dict[str, Any]:
         timeout_s=_START_UP_S + bench.sleep_s,
         watch=testbed.services,
     )
-    return summarise(bench, testbed.slots(bench.slots), events)
+    return {"settings": settings_of(testbed), **summarise(bench, testbed.slots(bench.slots), events)}
 
 
 def summarise(bench: StragglerBench, window: int, events: Sequence[tuple[int, Event]]) -> dict[str, Any]:
@@ -90,6 +91,7 @@ def summarise(bench: StragglerBench, window: int, events: Sequence[tuple[int, Ev
     for rank, event in events:
         if event["event"] == "prompt":
             prompt.setdefault(rank, []).append(event["seconds"])
+    prompts_ms = [seconds * 1e3 for seconds in map(max, zip(*prompt.values(), strict=True))]
     return {
         "workers": bench.workers,
         "elements": bench.elements,
@@ -98,7 +100,8 @@ def summarise(bench: StragglerBench, window: int, events: Sequence[tuple[int, Ev
         "late_rank": bench.workers - 1,
         "window": window,
         "ranks": ranks,
-        "prompt_ms": statistics.median(map(max, zip(*prompt.values(), strict=True))) * 1e3,
+        "prompt_ms": statistics.median(prompts_ms),
+        "prompts_ms": prompts_ms,
         "behind_ms": (max(event["seconds"] for event in ends.values()) - bench.sleep_s) * 1e3,
     }
 

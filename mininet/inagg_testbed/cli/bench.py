@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands below `inagg bench`."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,7 +10,6 @@ import typer
 from inagg_testbed.bench.plan import MAX_LOSS, BackendSpec, Case
 from inagg_testbed.cli import jobs
 from inagg_testbed.cli.options import (
-    JsonOption,
     LinkOption,
     MtuOption,
     P4Option,
@@ -28,8 +26,9 @@ from inagg_testbed.cli.options import (
     errors_explained,
     opened_testbed,
 )
+from inagg_testbed.cli.outputs import JsonOption, Outputs, PlotOption
 from inagg_testbed.errors import ConfigurationError
-from inagg_testbed.files import check_writable, make_folder, write_text
+from inagg_testbed.files import make_folder
 from inagg_testbed.network.fabric import MAX_HOSTS, STAR
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.terminal import ProgressView, print_table
@@ -109,6 +108,7 @@ def allreduce(
     warmup: Annotated[int, typer.Option(min=0)] = 2,
     back_to_back: BackToBackOption = 1,
     json_path: JsonOption = None,
+    plot: PlotOption = None,
     slots: SlotsOption = None,
     loss: LossesOption = None,
     switch: SwitchOption = "model",
@@ -116,7 +116,7 @@ def allreduce(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Time all-reduce on several backends in turn and check every result against the exact sum.
+    """Time all-reduce on several backends in turn; check each sum.
 
     algbw and busbw are defined as in nccl-tests, in MB/s. "line rate" is the payload bits that the algorithm must send
     over its busiest link (elements times lane bits for inagg; 2(N-1)/N times 32 bits times elements for gloo's ring),
@@ -162,16 +162,14 @@ def allreduce(
             program=p4,
             gloo_over=gloo_over,
         )
-        _run_allreduce(bench, results, json_path)
+        _run_allreduce(bench, results, Outputs(json_path, plot))
 
 
-def _run_allreduce(bench: "AllReduceBench", results: Path, json_path: Path | None) -> None:
-    """Measure, print the table and write the figures. Raises LauncherError; typer.Exit(1) if a sum is wrong."""
+def _run_allreduce(bench: "AllReduceBench", results: Path, outputs: Outputs) -> None:
+    """Measure, print the table and write the files. Raises LauncherError; typer.Exit(1) if a sum is wrong."""
     from inagg_testbed.bench.allreduce import run_bench, title
     from inagg_testbed.bench.rows import LINKS_TITLE, links_table, table
 
-    if json_path is not None:
-        check_writable(json_path)
     with ProgressView(console) as view:
         outcome = run_bench(
             bench,
@@ -181,8 +179,11 @@ def _run_allreduce(bench: "AllReduceBench", results: Path, json_path: Path | Non
         )
     print_table(console, title(bench), *table(outcome.rows))
     print_table(console, f"\nbytes {LINKS_TITLE}", *links_table(outcome.rows))
-    if json_path is not None:
-        write_text(json_path, json.dumps(outcome.rows, indent=2) + "\n")
+    from inagg_testbed.bench.plots import plot_allreduce
+
+    outputs.write(
+        {"settings": outcome.settings, "rows": outcome.rows}, lambda path: plot_allreduce(outcome.rows, path)
+    )
     _exit_if_wrong(outcome.wrong)
 
 
@@ -207,12 +208,13 @@ def straggler(
     link: LinkOption = "100mbit",
     mtu: MtuOption = 1500,
     json_path: JsonOption = None,
+    plot: PlotOption = None,
     slots: SlotsOption = None,
     switch: SummingSwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Show what the other ranks send while one rank is late for an all-reduce.
+    """Show what ranks send while one is late for an all-reduce.
 
     Example: inagg bench straggler --sleep 2
     """
@@ -226,8 +228,7 @@ def straggler(
             lane_bits=lane_bits,
             slots=slots,
         )
-        if json_path is not None:
-            check_writable(json_path)
+        outputs = Outputs(json_path, plot)
         with opened_testbed(
             workers=workers,
             link=link,
@@ -241,8 +242,9 @@ def straggler(
         ) as testbed:
             figures = run_straggler(bench, testbed)
         print_table(console, title(figures), *table(figures))
-        if json_path is not None:
-            write_text(json_path, json.dumps(figures, indent=2) + "\n")
+        from inagg_testbed.bench.plots import plot_straggler
+
+        outputs.write(figures, lambda path: plot_straggler(figures, path))
 
 
 @app.command()
@@ -253,21 +255,33 @@ def device(
     workers: Annotated[int, typer.Option(min=1, max=64, help="All share the GPU.")] = 2,
     elements: Annotated[int, typer.Option(min=1, help="float32 elements of a sum.")] = 4_000_000,
     json_path: JsonOption = None,
+    plot: PlotOption = None,
     link: LinkOption = "unshaped",
     mtu: MtuOption = 1500,
     switch: SummingSwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Measure the GPU stages of a sum, and all-reduces of tensors on the GPU. Without a GPU it says so and ends.
+    """Measure sums of tensors on a GPU, and their stages.
+
+    Without a GPU it says so and ends.
 
     Example: inagg bench device --on cpu
     """
     with errors_explained():
-        from inagg_testbed.bench.device import measure_stages, measure_sums, missing, stage_table, sum_table
+        from inagg_testbed.bench.device import (
+            SEED,
+            measure_stages,
+            measure_sums,
+            medians,
+            missing,
+            stage_table,
+            sum_table,
+        )
+        from inagg_testbed.bench.plots import plot_device
+        from inagg_testbed.bench.settings import settings_of
 
-        if json_path is not None:
-            check_writable(json_path)
+        outputs = Outputs(json_path, plot)
         reason = missing(on)
         if reason is not None:
             console.print(reason)
@@ -277,12 +291,13 @@ def device(
         with opened_testbed(
             workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4
         ) as testbed:
-            figures = measure_sums(testbed, on, workers, elements)
+            times_ms = measure_sums(testbed, on, workers, elements)
+            settings = {**settings_of(testbed), "device": on, "workers": workers, "elements": elements}
         what = f"{workers} workers, {elements:,} float32 ({4 * elements:,} bytes), all 1"
-        print_table(console, what, *sum_table(figures))
-        if json_path is not None:
-            found = {"device": on, "workers": workers, "elements": elements, "stages": rows, "sums": figures}
-            write_text(json_path, json.dumps(found, indent=2) + "\n")
+        sums = medians(times_ms)
+        print_table(console, what, *sum_table(sums))
+        figures = {"settings": {**settings, "seed": SEED}, "stages": rows, "sums": sums, "times_ms": times_ms}
+        outputs.write(figures, lambda path: plot_device(figures, path))
 
 
 @app.command()
@@ -292,9 +307,12 @@ def convergence(
     uplink: UplinkOption = None,
     rank_order: RankOrderOption = "contiguous",
     steps: Annotated[int, typer.Option(min=10, help="Training steps of each run.")] = 300,
-    folder: Annotated[Path, typer.Option(help="Folder for the figures and the plot.")] = Path(
-        "results/convergence"
-    ),
+    folder: Annotated[
+        Path,
+        typer.Option(help="Folder for convergence.json and convergence.png, unless other names are given."),
+    ] = Path("results/convergence"),
+    json_path: JsonOption = None,
+    plot: PlotOption = None,
     link: LinkOption = "unshaped",
     mtu: MtuOption = 1500,
     switch: SummingSwitchOption = "model",
@@ -306,10 +324,11 @@ def convergence(
     Example: inagg bench convergence --steps 100
     """
     with errors_explained():
-        from inagg_testbed.bench.convergence import missed, plot, run_convergence, table
+        from inagg_testbed.bench.convergence import missed, plot_losses, run_convergence, seeds, table
+        from inagg_testbed.bench.settings import settings_of
 
         workers = chosen_fabric(topology, workers, rank_order, uplink).size
-        make_folder(folder)
+        outputs = Outputs(json_path or folder / "convergence.json", plot or folder / "convergence.png")
         with (
             ProgressView(console) as view,
             opened_testbed(
@@ -326,9 +345,11 @@ def convergence(
             ) as testbed,
         ):
             rows = run_convergence(testbed, steps, on_progress=view.update)
-        write_text(folder / "convergence.json", json.dumps(rows, indent=1) + "\n")
-        plot(rows, folder / "convergence.png")
-        print_table(console, f"{workers} workers, {steps} steps; {folder} has the curves", *table(rows))
+            settings = {**settings_of(testbed), "steps": steps, "seeds": seeds(workers)}
+        outputs.write({"settings": settings, "rows": rows}, lambda path: plot_losses(rows, path))
+        print_table(
+            console, f"{workers} workers, {steps} steps; {outputs.picture} has the curves", *table(rows)
+        )
         late = missed(rows)
         for line in late:
             console.print(f"[red]missed[/red] {line}", highlight=False, soft_wrap=True)
@@ -354,7 +375,9 @@ def suite(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Run every experiment and compare its figures with the targets. Exit status 1 if a sum is wrong.
+    """Run every experiment and compare with the targets.
+
+    Exit status 1 if a sum is wrong. report.md in the folder shows the tables and the pictures.
 
     Example: inagg bench suite --quick
     """

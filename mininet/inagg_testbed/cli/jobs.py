@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `inagg bench jobs`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,6 @@ import typer
 from inagg_testbed.bench.jobs.plan import POLICIES, JobsBench
 from inagg_testbed.cli.options import (
     ControllerSettingsOption,
-    JsonOption,
     LinkOption,
     MtuOption,
     P4Option,
@@ -22,12 +20,9 @@ from inagg_testbed.cli.options import (
     errors_explained,
     opened_testbed,
 )
-from inagg_testbed.errors import ConfigurationError
-from inagg_testbed.files import check_writable, handing_over, write_text
+from inagg_testbed.cli.outputs import JsonOption, Outputs, PlotOption
 from inagg_testbed.network.fabric import MAX_HOSTS
 from inagg_testbed.terminal import ProgressView, print_table
-
-_PICTURES = (".png", ".pdf", ".svg")
 
 app = typer.Typer()
 
@@ -63,22 +58,20 @@ def jobs(
     rounds: Annotated[int, typer.Option(min=1, help="Runs of each policy, in turn.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the jobs' schedules.")] = 0,
     json_path: JsonOption = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="PNG, PDF or SVG file for a picture of the figures.")
-    ] = None,
+    plot: PlotOption = None,
     switch: SummingSwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
     set_controller: ControllerSettingsOption = None,
 ) -> None:
-    """Run several jobs at the same time, with a pool of slots that may be too small for all of them.
+    """Run several jobs at the same time that share a pool of slots.
 
-    Each job has its own hosts. It pauses, does a number of all-reduces one after another, and so on, by a random
-    schedule that is the same for every policy. Every result is compared with the exact sum. "MB/s" is the sum of the
-    jobs' goodputs, "vs leased" that divided by the sum under this policy. "in switch" is the share of the chunks that
-    the switch has summed. "mean s" and "last s" are the times after which a job, and all jobs, are done. "slow" is the
-    time of a phase, divided by the time that its all-reduces take if there is no other job. Exit status 1 if a sum is
-    wrong.
+    The pool may be too small for all of them. Each job has its own hosts. It pauses, does a number of all-reduces one
+    after another, and so on, by a random schedule that is the same for every policy. Every result is compared with the
+    exact sum. "MB/s" is the sum of the jobs' goodputs, "vs leased" that divided by the sum under this policy. "in
+    switch" is the share of the chunks that the switch has summed. "mean s" and "last s" are the times after which a
+    job, and all jobs, are done. "slow" is the time of a phase, divided by the time that its all-reduces take if there
+    is no other job. Exit status 1 if a sum is wrong.
 
     Example: inagg bench jobs --jobs 4 --workers 2 --pool 64 --policy queued --policy shared --plot jobs.png
     """
@@ -99,11 +92,7 @@ def jobs(
             pool=pool,
             slots=slots,
         )
-        if plot is not None and plot.suffix not in _PICTURES:
-            raise ConfigurationError(f"--plot {plot}: the name must end in {', '.join(_PICTURES)}")
-        for path in (json_path, plot):
-            if path is not None:
-                check_writable(path)
+        outputs = Outputs(json_path, plot)
         with (
             ProgressView(console) as view,
             opened_testbed(
@@ -121,10 +110,6 @@ def jobs(
             figures = run_jobs(bench, testbed, on_progress=view.update)
         print_table(console, title(figures), *table(figures["rows"]))
         print_table(console, "", *jobs_table(figures["rows"]))
-        if json_path is not None:
-            write_text(json_path, json.dumps(figures, indent=2) + "\n")
-        if plot is not None:
-            from inagg_testbed.bench.jobs.plot import plot_jobs
+        from inagg_testbed.bench.jobs.plot import plot_jobs
 
-            with handing_over(plot):
-                plot_jobs(figures, plot)
+        outputs.write(figures, lambda path: plot_jobs(figures, path))

@@ -160,7 +160,6 @@ GrpcPortOption = Annotated[
         help="With a topology file: the P4Runtime port of its first switch, on 127.0.0.1. Others have the next ones.",
     ),
 ]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the figures.")]
 SlotsOption = Annotated[
     int | None,
     typer.Option(help="Slots (packets in flight) that a worker asks for: a power of two, 2 or more."),

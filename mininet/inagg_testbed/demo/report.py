@@ -3,12 +3,9 @@
 
 import base64
 import json
-import os
-import platform
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from inagg_testbed.demo.plots import plot_losses, plot_steps
 from inagg_testbed.demo.run import Demo, DemoResult, TrainingResult, links_document, summary
 from inagg_testbed.files import handing_over, make_folder, write_text
 from inagg_testbed.network.fabric import STAR
+from inagg_testbed.network.machine import machine_description
 
 
 @dataclass(frozen=True)
@@ -152,28 +150,6 @@ def verdicts(figures: dict[str, Any]) -> Iterable[tuple[bool, str]]:
     if identical is not None:
         relation = "bit-identical to" if identical else "DIFFERENT from"
         yield identical, f"final weights under injected loss are {relation} those of the lossless run"
-
-
-def machine_description() -> dict[str, str]:
-    """The machine on which the figures were measured, by property."""
-    model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {
-        "CPU": f"{model}, {os.cpu_count()} cores",
-        "memory": f"{memory:.0f} GiB",
-        "kernel": f"Linux {platform.release()}",
-        "Python": platform.python_version(),
-        "torch": metadata.version("torch"),
-        "scikit-learn": metadata.version("scikit-learn"),
-        "Mininet": metadata.version("mininet"),
-    }
 
 
 def _embedded(path: Path) -> str:

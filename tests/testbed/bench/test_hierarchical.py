@@ -29,6 +29,6 @@ def test_every_rank_has_the_sum(tmp_path: Path, topology: str, order: str) -> No
     arguments = ["bench", "allreduce", *options, *backends, "--results", str(tmp_path / "results")]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
-    rows = json.loads(figures.read_text())
+    rows = json.loads(figures.read_text())["rows"]
     assert [(row["backend"], row["checked"]) for row in rows] == [("gloo", True), ("gloo-hierarchical", True)]
     assert {(row["topology"], row["rank_order"]) for row in rows} == {(topology, order)}

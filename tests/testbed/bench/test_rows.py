@@ -85,7 +85,15 @@ def test_a_row_has_exactly_these_fields() -> None:
             "words",
             "loss",
         ),
-        *("iterations", "warmup", "back_to_back", "time_ms", "ratio_to_gloo", "ratio_to_lossless"),
+        *(
+            "iterations",
+            "warmup",
+            "back_to_back",
+            "time_ms",
+            "times_ms",
+            "ratio_to_gloo",
+            "ratio_to_lossless",
+        ),
         *(
             "algbw_MBps",
             "busbw_MBps",

@@ -26,6 +26,7 @@ def row(link: str, workers: int, lane_bits: int | None, **changes: Any) -> dict[
         "packets": 100_000,
         "loss": 0.0,
         "time_ms": {"p50": 10.0, "min": 9.0},
+        "times_ms": [9.0, 10.0, 12.0],
         "ratio_to_gloo": 1.7,
         "ratio_to_lossless": None,
         "busbw_MBps": 100.0,

@@ -15,6 +15,7 @@ from inagg_contract.documents import JobStatus
 from inagg_testbed.bench.jobs.figures import JobOutcome, PhaseTime, RunOutcome, make_rows
 from inagg_testbed.bench.jobs.plan import LEASED, QUEUED, JobsBench, Task
 from inagg_testbed.bench.jobs.schedule import Phase, draw_schedule, undisturbed_s
+from inagg_testbed.bench.settings import settings_of
 from inagg_testbed.errors import WrongResultError
 from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.workers import Event, WorkerGroup, follow_together
@@ -49,9 +50,8 @@ def run_jobs(bench: JobsBench, testbed: Testbed, *, on_progress: OnProgress) -> 
             run = Run(bench, testbed, f"round{number}-{policy}", policy, schedules, late_s=bench.skew * sum_s)
             run.do(on_progress, expected_s)
             runs.append(RunOutcome(round=number, policy=policy, jobs=run.outcomes(sums_s)))
-    settings = {"slots": testbed.slots(bench.slots), "link": testbed.network.spec.description}
     return {
-        "settings": {**asdict(bench), **settings},
+        "settings": {**settings_of(testbed), **asdict(bench), "slots": testbed.slots(bench.slots)},
         "alone_ms": sum_s * 1e3,
         "rows": make_rows(runs, bench.elements),
         "runs": [run.document(bench.elements) for run in runs],

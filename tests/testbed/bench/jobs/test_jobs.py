@@ -2,6 +2,7 @@
 """`inagg bench jobs` on a network, with a pool that is large enough for one of two jobs."""
 
 import json
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ def test_jobs_that_get_no_slots_sum_with_gloo_or_wait_and_all_sums_are_right(tmp
     assert first["waited_s"] == 0
     assert second["waited_s"] > first["completion_s"]  # one lease at a time
     assert [job["waited_s"] for row in (leased, shared, server) for job in row["jobs"]] == [0] * 6
-    assert found["settings"]["pool"] == 2
+    assert (found["settings"]["pool"], found["settings"]["seed"]) == (2, 0)
+    assert found["settings"]["inagg"] == metadata.version("inagg")
     assert plot.exists()
     assert "leased, 1" in done.output

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine on which a testbed is, for reports."""
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+
+def machine_description() -> dict[str, str]:
+    """The machine on which the figures were measured, by property."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "CPU": f"{model}, {os.cpu_count()} cores",
+        "memory": f"{memory:.0f} GiB",
+        "kernel": f"Linux {platform.release()}",
+        "Python": platform.python_version(),
+        "torch": metadata.version("torch"),
+        "scikit-learn": metadata.version("scikit-learn"),
+        "Mininet": metadata.version("mininet"),
+    }
