@@ -60,7 +60,7 @@ _OF_SWITCHES = (
     *_OF_ONE_SWITCH,
 )
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 def _print_version(wanted: bool) -> None:

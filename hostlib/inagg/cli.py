@@ -17,13 +17,14 @@ from inagg.base_errors import ConfigurationError
 from inagg.options import Options, launcher_environment, variable_of
 from inagg.takeover import BACKENDS, VARIABLE, check_launch
 
-_DESCRIPTION = """Start a training program whose groups are to be inagg's, although it names another backend.
+_DESCRIPTION = """Start a program whose groups of other backends become inagg's.
 
-The program is not changed: groups that it makes under the names of --take-over, or without a name, sum through inagg.
-The command replaces this process; its exit status is that of the program."""
-_EXAMPLES = """Example: inagg launch --controller http://10.0.0.254:9560 -- torchrun --nproc-per-node 2 train.py
+The program is not changed: groups that it makes under the names of
+--take-over, or without a name, sum through inagg. The command replaces this
+process; its exit status is that of the program."""
+_EXAMPLES = """Example: inagg launch -- torchrun --nproc-per-node 2 train.py
 
-Example: inagg launch --take-over nccl --set lane_bits=16 -- torchrun --nnodes 4 train.py"""
+Example: inagg launch --take-over nccl --set lane_bits=16 -- torchrun train.py"""
 
 
 def launch(arguments: Sequence[str]) -> NoReturn:

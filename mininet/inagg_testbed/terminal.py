@@ -70,14 +70,22 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, text_co
     return table
 
 
-def print_table(console: Console, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: the first column is text, the others are numbers under headings of one word a line.
+def print_table(
+    console: Console,
+    title: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    text_columns: int = 1,
+) -> None:
+    """Print a table: `text_columns` columns of text, then numbers under headings of one word a line.
 
     The columns lose their padding if the table is wider than the terminal. If it is still wider, lines wrap: no figure
     is cut off.
     """
-    table = plain_table([name.replace(" ", "\n") for name in header], rows)
-    table.columns[0].no_wrap = True
+    table = plain_table([name.replace(" ", "\n") for name in header], rows, text_columns=text_columns)
+    for column in table.columns[:text_columns]:
+        column.no_wrap = True
     console.print(title, highlight=False, soft_wrap=True)
     unbounded = console.options.update(max_width=_WIDEST)
     if console.measure(table, options=unbounded).maximum > console.width:

@@ -52,7 +52,7 @@ from inagg_testbed.cli.options import (
 from inagg_testbed.cli.packages import broken_requirements
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError
 from inagg_testbed.network.fabric import STAR, host_name
-from inagg_testbed.network.lifecycle import find_run, sweep
+from inagg_testbed.network.lifecycle import find_ready_run, find_run, sweep
 from inagg_testbed.network.requirements import check_requirements, requirements
 from inagg_testbed.network.switch_options import SwitchOptions
 from inagg_testbed.terminal import ProgressView, print_table
@@ -60,7 +60,7 @@ from inagg_testbed.terminal import ProgressView, print_table
 if TYPE_CHECKING:
     from inagg_testbed.network.testbed import Testbed
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(operating.app)
 app.add_typer(bench.app, name="bench")
 
@@ -104,7 +104,7 @@ def demo(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Train a model through the switch and compare with the same training over host all-reduce.
+    """Train a model through the switch, and over gloo beside it.
 
     Writes RESULTS/demo/summary.json, plots and report.html. Exit status 1 if injected loss changed a weight.
 
@@ -340,11 +340,11 @@ def run_script(
     take_over: TakeOverOption = None,
     set_controller: ControllerSettingsOption = None,
 ) -> None:
-    """Bring up a testbed for a training script and run the script in each host, one rank a host.
+    """Bring a testbed up and run a training script in each host.
 
-    The ranks get the environment that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR...), INAGG_CONTROLLER and, with
-    --switch bridge, INAGG_AGGREGATION=server. The output of rank 0 is shown; each rank has a log. Exit status 0 if all
-    ranks succeed.
+    Each host runs one rank. The ranks get the environment that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR...),
+    INAGG_CONTROLLER and, with --switch bridge, INAGG_AGGREGATION=server. The output of rank 0 is shown; each rank has a
+    log. Exit status 0 if all ranks succeed.
 
     Example: inagg run --workers 4 --set lane_bits=16 train.py --epochs 3
 
@@ -393,9 +393,9 @@ def run_script(
     },
 )
 def launch_program(arguments: Annotated[list[str], typer.Argument(metavar="...")]) -> None:
-    """Start a training program on this host whose groups are to be inagg's, although it names another backend.
+    """Start a program whose groups of other backends become inagg's.
 
-    `inagg launch --help` lists the options.
+    It runs on this host, without a testbed. `inagg launch --help` lists the options.
 
     Example: inagg launch --controller http://10.0.0.254:9560 -- torchrun --nproc-per-node 2 train.py
     """
@@ -406,9 +406,10 @@ def launch_program(arguments: Annotated[list[str], typer.Argument(metavar="...")
 
 @app.command()
 def down(run: RunOption = None) -> None:
-    """Take down a testbed that `inagg up` keeps, and remove what crashed launchers left behind.
+    """Take down a testbed that `inagg up` keeps.
 
-    Without --run it takes down the only testbed of this installation.
+    It also removes what crashed launchers left behind. Without --run it takes down the only testbed of this
+    installation.
 
     Example: inagg down --run k3x9fa
     """
@@ -426,7 +427,7 @@ def down(run: RunOption = None) -> None:
 def run_in_node(
     node: NodeArgument, command: Annotated[list[str], typer.Argument()], run: RunOption = None
 ) -> None:
-    """Run a command in a host (h1, h2, ...) or a switch's node (s1, leaf1, ...) of a testbed that is up.
+    """Run a command in a host or a switch of a testbed that is up.
 
     In a host the command gets GLOO_SOCKET_IFNAME, INAGG_CONTROLLER, INAGG_LINK_RATE, INAGG_SLOTS, OMP_NUM_THREADS=1,
     MKL_NUM_THREADS=1 and, where bridges stand for the switches, INAGG_AGGREGATION=server, unless these variables are
@@ -435,7 +436,7 @@ def run_in_node(
     Example: inagg exec h1 -- ping h2
     """
     with errors_explained(needs_root="inagg exec"):
-        manifest = find_run(run)
+        manifest = find_ready_run(run)
         pid = manifest.namespace(node).pid
         _become(["mnexec", "-a", str(pid), *command], {**manifest.node_environment(node, os.environ)})
 
@@ -456,9 +457,10 @@ def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
 
 @app.command()
 def doctor() -> None:
-    """Check this machine for everything that the testbed needs, and say how to install what is missing.
+    """Check this machine for what the testbed needs.
 
-    Exit status 1 if a requirement is missing. Requirements of BMv2 are optional.
+    It says how to install what is missing. Exit status 1 if a requirement is missing. Requirements of BMv2 are
+    optional.
 
     Example: inagg doctor
     """

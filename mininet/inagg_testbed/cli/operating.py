@@ -17,8 +17,8 @@ from inagg_testbed.cli.options import RunOption, console, errors_explained, node
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.files import check_writable, handing_over, writing
 from inagg_testbed.network.fabric import Fabric, SwitchPort, host_name
-from inagg_testbed.network.lifecycle import Interrupted, find_run
-from inagg_testbed.terminal import plain_table
+from inagg_testbed.network.lifecycle import Interrupted, find_ready_run, find_run
+from inagg_testbed.terminal import plain_table, print_table
 
 app = typer.Typer()
 
@@ -43,10 +43,10 @@ def status(
     ended: Annotated[bool, typer.Option("--all", help="Show jobs that have ended, too.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the state of a testbed: jobs, their ranks and slots, rates, processes.
+    """Show the state of a testbed: jobs, ranks, rates, processes.
 
-    Exit status 1 if a process of the testbed has ended or does not answer. --json prints one document; with --watch it
-    prints one document a line.
+    Exit status 1 if the testbed is still starting, or a process of it has ended or does not answer. --json
+    prints one document; with --watch it prints one document a line.
 
     Example: inagg status --watch
     """
@@ -57,10 +57,11 @@ def status(
         before = state.take_snapshot(manifest)
 
         def next_document() -> dict[str, Any]:
-            nonlocal before
+            nonlocal manifest, before
             time.sleep(interval)
             if not manifest.launcher.alive():
                 raise ConfigurationError(f"run {manifest.run} is down")
+            manifest = find_run(manifest.run)  # its processes have changed
             after = state.take_snapshot(manifest)
             found, before = state.document(manifest, before, after), after
             return found
@@ -71,7 +72,7 @@ def status(
                 print(json.dumps(found, indent=2))
             else:
                 console.print(state.rendered(found, ended=ended), highlight=False)
-            raise typer.Exit(int(bool(state.troubles(found))))
+            raise typer.Exit(int(bool(found["starting"] or state.troubles(found))))
         with _until_ctrl_c():
             if as_json or not console.is_terminal:
                 while True:
@@ -87,8 +88,10 @@ def status(
 
 @app.command()
 def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
-    """Show the switches' counters since their start, by counter and port, without those that are zero. Counters that
-    you have added to inagg.p4 are shown by their index.
+    """Show the switches' counters, without those that are zero.
+
+    They count since the switches' start, each port apart. Counters that you have added to inagg.p4 are shown by their
+    index.
 
     Example: inagg counters --json
     """
@@ -97,7 +100,7 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
         from inagg_contract.documents import dump
         from inagg_testbed.network.control import switch_controller_of
 
-        manifest = find_run(run)
+        manifest = find_ready_run(run)
         found = switch_controller_of(manifest).counters()
         fabric = Fabric.from_settings(manifest.settings)
         if as_json:
@@ -123,7 +126,7 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
             console.print("nothing has been counted yet")
         for rows, key in ((by_port, "port of"), (others, "index")):
             if rows:
-                console.print(plain_table(("counter", key, "packets", "bytes"), rows, text_columns=2))
+                print_table(console, "", ("counter", key, "packets", "bytes"), rows, text_columns=2)
 
 
 SwitchName = Annotated[
@@ -151,7 +154,7 @@ def registers(
     with errors_explained(needs_root="inagg registers"):
         from inagg_testbed.operate.registers import opened
 
-        manifest = find_run(run)
+        manifest = find_ready_run(run)
         node = switch or Fabric.from_settings(manifest.settings).control_switch
         with opened(manifest, node) as reader:
             if name is None:
@@ -188,14 +191,16 @@ def slots(
     run: RunOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what the slots of running jobs hold: which chunk, whose contributions, and for which ranks they wait.
+    """Show what the slots of running jobs hold and wait for.
+
+    That is: which chunk, whose contributions, and for which ranks they wait.
 
     Example: inagg slots
     """
     with errors_explained(needs_root="inagg slots"):
         from inagg_testbed.operate import slots as state
 
-        found = state.document(find_run(run))
+        found = state.document(find_ready_run(run))
         if as_json:
             print(json.dumps(found))
         else:
@@ -239,7 +244,7 @@ def loss(
     ] = "all",
     run: RunOption = None,
 ) -> None:
-    """Let the switch drop packets of a host or port at random, and show the injected loss.
+    """Drop packets of a host or port at random; show what is lost.
 
     Example: inagg loss h2 5% --traffic aggregation
 
@@ -250,7 +255,7 @@ def loss(
     with errors_explained(needs_root="inagg loss"):
         from inagg_testbed.network.control import switch_controller_of
 
-        manifest = find_run(run)
+        manifest = find_ready_run(run)
         fabric = Fabric.from_settings(manifest.settings)
         controller = switch_controller_of(manifest)
         if node is not None:
@@ -357,7 +362,7 @@ def capture(
     ] = None,
     run: RunOption = None,
 ) -> None:
-    """Capture packets into a file for Wireshark or tcpdump, until Ctrl-C.
+    """Capture packets for Wireshark or tcpdump, until Ctrl-C.
 
     With offloads on, as in any capture, a large frame is one that is segmented into packets later: `inagg up
     --no-offloads` makes links without.
@@ -370,7 +375,7 @@ def capture(
         from inagg_testbed.operate.capture import Captured, find_place
         from inagg_testbed.operate.capture import capture as capture_frames
 
-        manifest = find_run(run)
+        manifest = find_ready_run(run)
         place = find_place(manifest, where)
         captured = Captured()
         to_terminal = str(output) == "-" and sys.stdout.isatty()
@@ -401,14 +406,15 @@ def shell(
     ] = None,
     run: RunOption = None,
 ) -> None:
-    """Open Mininet's command line on a testbed that is up: `h1 ping h2`, `pingall`, `nodes`, `net`, `help`.
+    """Open Mininet's command line on a testbed that is up.
 
-    Without a terminal it reads commands from standard input, one a line.
+    Its commands are `h1 ping h2`, `pingall`, `nodes`, `net`, `help` and others. Without a terminal it reads
+    commands from standard input, one a line.
 
     Example: inagg shell -c "h1 ping -c 1 h2" -c pingall
     """
     with errors_explained(needs_root="inagg shell", signals=False):
-        manifest = find_run(run)
+        manifest = find_ready_run(run)
         from inagg_testbed.operate.shell import operate
 
         scripted = command or (None if sys.stdin.isatty() else sys.stdin)

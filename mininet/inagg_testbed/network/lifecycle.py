@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 STATE_DIR = Path("/run/inagg")
 RUN_VARIABLE = "INAGG_RUN"
+READY = "ready"  # the last stage of a testbed that is brought up
 INSTALLATION = str(Path(__file__).resolve().parents[3])  # the checkout, or pip's folder of packages
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 _TERM_GRACE_S = 3.0
@@ -121,6 +122,12 @@ class Manifest:
         except OSError:
             scratch.unlink(missing_ok=True)
             raise
+
+    @property
+    def starting(self) -> str | None:
+        """What is brought up at the moment; None if the testbed is ready."""
+        stage: str = self.settings.get("stage", "testbed")
+        return None if stage == READY else stage
 
     def namespace(self, node: str) -> ProcessId:
         """The shell that holds a node's namespaces. Raises ConfigurationError for an unknown node."""
@@ -285,6 +292,16 @@ def find_run(run: str | None, state_dir: Path = STATE_DIR) -> Manifest:
     of = " of this checkout" if ours else ""
     places = [f"  {each.run}: {each.settings.get('results', '')}" for each in shown]
     raise ConfigurationError("\n".join([f"{wanted}; these testbeds{of} are up:", *places]))
+
+
+def find_ready_run(run: str | None, state_dir: Path = STATE_DIR) -> Manifest:
+    """The same, for what needs all parts of the testbed. Raises ConfigurationError, also while it is brought up."""
+    manifest = find_run(run, state_dir)
+    if manifest.starting is not None:
+        raise ConfigurationError(
+            f"run {manifest.run} is starting ({manifest.starting}): wait until `inagg status` shows it up"
+        )
+    return manifest
 
 
 @contextlib.contextmanager

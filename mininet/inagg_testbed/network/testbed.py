@@ -33,7 +33,7 @@ from inagg_testbed.network.control import (
     token_path,
 )
 from inagg_testbed.network.fabric import Fabric, SwitchPort, host_name
-from inagg_testbed.network.lifecycle import STATE_DIR, Run, open_run
+from inagg_testbed.network.lifecycle import READY, STATE_DIR, Run, open_run
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind, check_requirements
@@ -332,10 +332,17 @@ def open_testbed(
             uplink_bps=uplink.rate_bps,
             controlled=controlled,
         )
-        on_stage(f"run {run.id}: network of {_described(fabric)}")
         if fabric.described:
             rates = {_lower(fabric, port): spec.rate_bps for port, spec in (specs or {}).items()}
             run.manifest.settings["rates"] = rates
+
+        def enter(stage: str, shown: str | None = None) -> None:
+            run.manifest.settings["stage"] = stage
+            run.save()
+            on_stage(shown or stage)
+
+        network_of = f"network of {_described(fabric)}"
+        enter(network_of, f"run {run.id}: {network_of}")
         network = Network(
             run, fabric=fabric, spec=link, uplink=uplink, specs=specs, bridge=gloo_over == "bridge"
         )
@@ -349,19 +356,19 @@ def open_testbed(
         run.manifest.settings["environment"] = testbed.node_environments()
         run.save()
         stack.callback(testbed.stop_processes)
-        on_stage(f"switch ({switch})")
+        enter(f"switch ({switch})")
         topology = _start_switches(testbed, target)
         if controlled:
-            on_stage("controller")
+            enter("controller")
             try:
                 _start_controller(testbed, topology, pool, controller_options)
             except ProcessFailedError as error:
                 hint = "" if program is None else "\nA program that is not inagg's runs with --no-controller."
                 raise ProcessFailedError(f"{error}{hint}") from error
         if fabric.servers:
-            on_stage(f"servers on {', '.join(map(host_name, fabric.servers))}")
+            enter(f"servers on {', '.join(map(host_name, fabric.servers))}")
             testbed.services.extend(start_servers(network, results))
-        on_stage("ready")
+        enter(READY)
         yield testbed
         testbed.save_counters()
 

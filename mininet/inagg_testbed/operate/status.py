@@ -2,6 +2,8 @@
 """`inagg status`: the state of a testbed that is up. Rates come from two snapshots.
 
 The document (`--json`) has
+- starting: what is brought up at the moment, null when the testbed is ready. Until then it has no
+  ports, links and jobs;
 - run, up_s, topology, hosts, servers, switch, link, uplink, results: the testbed; hosts are the workers', servers the
   number of further hosts with an aggregation server each;
 - processes: name, pid, alive;
@@ -58,7 +60,9 @@ class Snapshot:
 
 
 def take_snapshot(manifest: Manifest) -> Snapshot:
-    """Take a snapshot. A controller that does not answer appears in it as an error."""
+    """Take a snapshot. A controller that does not answer appears in it as an error; a testbed that starts is empty."""
+    if manifest.starting is not None:
+        return Snapshot(time.monotonic(), {}, None, [])
     health, jobs = _ask(controller_of(manifest)) if has_controller(manifest) else (None, [])
     fabric = Fabric.from_settings(manifest.settings)
     traffic = port_bytes(fabric, manifest.run, lambda node: manifest.namespace(node).pid)
@@ -85,10 +89,12 @@ def _counted(client: ControllerClient, job: JobStatus) -> JobStatus:
 def document(manifest: Manifest, before: Snapshot, after: Snapshot) -> Document:
     """The document that the module docstring describes."""
     settings, seconds = manifest.settings, after.at_s - before.at_s
-    fabric = Fabric.from_settings(settings)
+    # Without traffic, as while the testbed starts, nothing needs the fabric, whose settings may not be there yet.
+    fabric = Fabric.from_settings(settings) if before.traffic and after.traffic else None
     earlier = {job.id: job for job in before.jobs}
     return {
         "run": manifest.run,
+        "starting": manifest.starting,
         "up_s": round(uptime_s(manifest), 1),
         **{name: settings.get(name) for name in _SETTINGS},
         "processes": [
@@ -104,7 +110,7 @@ def document(manifest: Manifest, before: Snapshot, after: Snapshot) -> Document:
                 **_rates(before.traffic[port], counts, seconds),
             }
             for port, counts in after.traffic.items()
-            if port in before.traffic
+            if fabric is not None and port in before.traffic
         ],
         "links": [
             {
@@ -114,7 +120,7 @@ def document(manifest: Manifest, before: Snapshot, after: Snapshot) -> Document:
                 "up_mbit_s": _mbit_s(link.up, seconds),
                 "down_mbit_s": _mbit_s(link.down, seconds),
             }
-            for link in link_bytes(fabric, before.traffic, after.traffic)
+            for link in (link_bytes(fabric, before.traffic, after.traffic) if fabric is not None else ())
         ],
     }
 
@@ -195,6 +201,8 @@ def troubles(found: Document) -> list[str]:
 
 def rendered(found: Document, *, ended: bool) -> Group:
     """The document for a terminal: a headline, jobs by rank, ports. Ended jobs are counted, and shown if `ended`."""
+    if found["starting"] is not None:
+        return Group(Text(f"run {found['run']} is starting: {found['starting']}"))
     health = found["controller"]
     servers = f" and {found['servers']} for servers" if found["servers"] else ""
     parts: list[Text | Table] = [

@@ -54,8 +54,10 @@ def bench(
     runs: Annotated[int, typer.Option("--runs", min=1, help="Runs, whose median is the result.")] = 9,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, not a table.")] = False,
 ) -> None:
-    """Measure a program in this process, on one core: packets a second, nanoseconds a packet. The default input is an
-    Ethernet frame of 60 bytes."""
+    """Measure how fast a program is in this process, on one core.
+
+    The figures are packets a second and nanoseconds a packet. The default input is an Ethernet frame of 60 bytes.
+    """
     from inagg_switch import bench as benchmark
     from inagg_switch.switch import Switch
 

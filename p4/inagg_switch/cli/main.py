@@ -11,7 +11,9 @@ import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
 from inagg_switch.cli import bench, programs, run, shims
 from inagg_switch.errors import CompileError, SwitchError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+)
 app.command("compile")(programs.compile_program)
 app.command("test")(programs.run_vectors)
 app.command()(run.run)
@@ -39,8 +41,10 @@ def shell(
         list[str] | None, typer.Argument(metavar="[OPTIONS]...", help="Options of p4runtime-shell.")
     ] = None,
 ) -> None:
-    """Open p4runtime-shell, like `python -m p4runtime_sh`, but with any version of protobuf, and with registers:
-    `registers()`, `register_entry["NAME"](index=3).read(print)`.
+    """Open p4runtime-shell, with commands for registers.
+
+    It is like `python -m p4runtime_sh`, but works with any version of protobuf. The commands are `registers()` and
+    `register_entry["NAME"](index=3).read(print)`.
     """
     from inagg_switch.cli.shell import open_shell
 

@@ -27,8 +27,11 @@ def compile_program(
     define: Defines = None,
     include: Includes = None,
 ) -> None:
-    """Compile a program and write its P4Info (p4info.txtpb), its device config (PROGRAM.p4, preprocessed; PROGRAM.json
-    has the same for clients that expect JSON) and the generated C++ (PROGRAM.cpp, for reading)."""
+    """Compile a program: P4Info, device config and C++.
+
+    It writes the P4Info (p4info.txtpb), the device config (PROGRAM.p4, preprocessed; PROGRAM.json has the same for
+    clients that expect JSON) and the generated C++ (PROGRAM.cpp, for reading).
+    """
     from inagg_switch.p4runtime.device_config import as_json
     from inagg_switch.switch import Switch
 
@@ -91,7 +94,7 @@ def explain(
     include: Includes = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, not tables.")] = False,
 ) -> None:
-    """Show a program's parts: pipeline, tables by stage, memory of registers and counters, digests, headers."""
+    """Show a program's pipeline, tables, memory, digests, headers."""
     from inagg_switch.explain.report import print_explanation
     from inagg_switch.explain.stages import explain as explain_program
 

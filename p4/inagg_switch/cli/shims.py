@@ -18,8 +18,11 @@ def shims(
         Path, typer.Argument(metavar="FOLDER", help="Folder for the commands; put it on PATH.")
     ],
 ) -> None:
-    """Write commands with the names and options of p4c and BMv2, for Makefiles of courses: p4c, p4c-bm2-ss,
-    simple_switch, simple_switch_grpc and simple_switch_CLI."""
+    """Write commands with the names of p4c's and BMv2's.
+
+    They are for Makefiles of courses: p4c, p4c-bm2-ss, simple_switch, simple_switch_grpc and simple_switch_CLI, with
+    their options.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in SHIMS:

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `inagg` command as a process: help, errors, exit statuses."""
 
+import importlib
 import importlib.util
 import os
 import signal
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -50,6 +53,32 @@ def test_the_help_of_every_command_has_an_example(command: str) -> None:
     assert f"Example: inagg {command}" in done.stdout
 
 
+COMMAND_LINES = ["inagg_testbed", "inagg_controller", "inagg_switch", "inagg_server"]
+MODULES = {name: f"{name}.cli.main" for name in ("inagg_testbed", "inagg_switch")}
+
+
+@pytest.mark.parametrize("command", COMMAND_LINES)
+def test_help_fits_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of options have at least half of a line, and no summary of a command is cut off."""
+    monkeypatch.setenv("COLUMNS", "80")
+    own = importlib.import_module(MODULES.get(command, f"{command}.cli")).app
+    for words in subcommands(typer.main.get_command(own)):
+        done = CliRunner().invoke(own, [*words, "--help"], terminal_width=80)
+        assert done.exit_code == 0, done.output
+        lines = done.output.splitlines()
+        assert max(map(len, lines)) <= 80
+        assert all(len(line) - len(line.lstrip()) <= 40 for line in lines)
+        summaries = lines[lines.index("Commands:") :] if "Commands:" in lines else []
+        assert [line for line in summaries if line.endswith("...")] == []
+
+
+def subcommands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of a command and of all commands below it."""
+    yield words
+    for name, below in getattr(command, "commands", {}).items():
+        yield from subcommands(below, (*words, name))
+
+
 @pytest.mark.parametrize("command", ["inagg_testbed", "inagg_controller", "inagg_switch"])
 def test_every_command_has_the_version_of_the_distribution(command: str) -> None:
     script = f"import sys; from {command}.cli import main; sys.argv[1:] = ['--version']; main()"
@@ -63,13 +92,16 @@ def test_the_package_has_the_version_of_the_distribution() -> None:
 
 
 def test_bash_completes_commands() -> None:
-    done = inagg(
-        _INAGG_TESTBED_COMPLETE="complete_bash",
-        _PYTHON__M_INAGG_TESTBED_COMPLETE="complete_bash",
-        COMP_WORDS="inagg c",
-        COMP_CWORD="1",
+    script = "import sys; sys.argv = ['inagg']; from inagg_testbed.cli.main import main; main()"
+    asked = {"_INAGG_COMPLETE": "complete_bash", "COMP_WORDS": "inagg c", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **asked},
     )
-    assert {"counters", "capture"} <= set(done.stdout.split()), done.stdout + done.stderr
+    assert set(done.stdout.split()) == {"counters", "capture"}, done.stdout + done.stderr
 
 
 def without_mininet(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
@@ -144,6 +176,16 @@ def test_mininet_does_not_touch_the_loggers_of_others() -> None:
     assert done.stdout == "True\n", done.stderr
 
 
+@pytest.mark.parametrize("command", ["allreduce", "straggler", "jobs", "device", "convergence"])
+def test_the_name_of_a_picture_is_checked_before_anything_starts(tmp_path: Path, command: str) -> None:
+    needed = ("--elements", "10", "--backend", "gloo") if command == "allreduce" else ()
+    on = ("--on", "cpu") if command == "device" else ()
+    done = inagg("bench", command, *needed, *on, "--plot", "a.gif", "--results", str(tmp_path / "results"))
+    assert done.returncode == 1
+    assert done.stderr == "inagg: --plot a.gif: the name must end in .png, .pdf, .svg\n"
+    assert not (tmp_path / "results").exists()
+
+
 def test_doctor_says_what_is_there_and_what_to_do_about_the_rest(tmp_path: Path) -> None:
     done = inagg("doctor", PATH=str(tmp_path))
     assert done.returncode == 1
@@ -162,6 +204,8 @@ def test_doctor_says_what_is_there_and_what_to_do_about_the_rest(tmp_path: Path)
         ("--json", "/proc/rows.json", "cannot write /proc/rows.json"),
         ("--json", "/etc/hostname/rows.json", "cannot make the folder /etc/hostname"),
         ("--json", "/etc", "cannot write /etc: Is a directory"),
+        ("--plot", "/tmp/rows.gif", "--plot /tmp/rows.gif: the name must end in .png, .pdf, .svg"),
+        ("--plot", "/proc/rows.png", "cannot write /proc/rows.png"),
     ],
 )
 def test_a_wrong_option_is_explained_before_anything_starts(

@@ -15,7 +15,7 @@ from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network import servers, switches
 from inagg_testbed.network.control import has_controller, switch_controller_of
 from inagg_testbed.network.fabric import Fabric
-from inagg_testbed.network.lifecycle import Manifest, ProcessId
+from inagg_testbed.network.lifecycle import READY, Manifest, ProcessId
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind
@@ -160,7 +160,7 @@ def test_servers_get_inaggs_environment_but_no_rank() -> None:
 
 def manifest(**settings: Any) -> Manifest:
     fabric = {"topology": "star", "hosts": 2, "servers": 1, "rank_order": "contiguous"}
-    known = {**fabric, "switch": "bridge", "controlled": True, "link": "unshaped", **settings}
+    known = {**fabric, "stage": READY, "switch": "bridge", "controlled": True, "link": "unshaped", **settings}
     return Manifest("k3x9fa", ProcessId(1, 1), namespaces={"s1": ProcessId(1, 1)}, settings=known)
 
 
@@ -229,7 +229,7 @@ def test_status_shows_servers_and_the_jobs_on_them() -> None:
     assert "job 1: running; 2 ranks, 64 slots on servers h3" in text
     assert "server  address" in text
     (line,) = (line for line in text.splitlines() if "18754" in line)
-    assert line.split() == ["h3", "10.0.0.3:18754", "1", "1.0", "256.0"]
+    assert line.split() == ["h3", "10.0.0.3:18754", "1", "1.0", "256.0", "0"]
 
 
 def test_status_says_whose_servers_they_are() -> None:

@@ -95,6 +95,24 @@ def take_down(testbed: Up) -> None:
 
 
 @pytest.fixture(scope="module")
+def starting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The id of a testbed that is stopped (SIGSTOP) before its switch starts."""
+    folder = tmp_path_factory.mktemp("starting")
+    keeper = subprocess.Popen(
+        [*INAGG, "up", "--workers", "2", "--results", str(folder)], stdout=subprocess.PIPE, text=True
+    )
+    assert keeper.stdout is not None
+    line = keeper.stdout.readline()
+    keeper.send_signal(signal.SIGSTOP)
+    run = line.removeprefix("run ").partition(":")[0]
+    yield run
+    keeper.send_signal(signal.SIGTERM)
+    keeper.send_signal(signal.SIGCONT)
+    keeper.communicate(timeout=60)
+    assert tagged_processes(run, besides=0) == []
+
+
+@pytest.fixture(scope="module")
 def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """Two hosts on the switch model."""
     up = bring_up(tmp_path_factory.mktemp("model"), "--workers", "2", "--link", "unshaped")
@@ -173,6 +191,22 @@ def test_the_hints_work_while_another_testbed_is_up(testbed: Up, other: Up) -> N
     assert unnamed.returncode == 1
     assert unnamed.stderr.startswith("inagg: name one with --run; these testbeds of this checkout are up:\n")
     assert {testbed.run, other.run} <= set(re.findall(r"  (\w+): ", unnamed.stderr))
+
+
+@pytest.mark.parametrize("command", ["counters", "slots", "registers", "loss", "exec"])
+def test_a_testbed_that_starts_says_so(starting: str, command: str) -> None:
+    words = ("h1", "true") if command == "exec" else ()
+    done = inagg(command, "--run", starting, *words)
+    why = "is starting (network of 2 hosts): wait until `inagg status` shows it up"
+    assert (done.returncode, done.stderr) == (1, f"inagg: run {starting} {why}\n")
+
+
+def test_status_names_what_is_starting(starting: str) -> None:
+    done = inagg("status", "--run", starting)
+    assert (done.returncode, done.stdout) == (1, f"run {starting} is starting: network of 2 hosts\n")
+    assert done.stderr == ""
+    found = json.loads(inagg("status", "--run", starting, "--json").stdout)
+    assert (found["starting"], found["ports"], found["jobs"]) == ("network of 2 hosts", [], [])
 
 
 def test_status_shows_jobs_ranks_and_rates(testbed: Up, job: list[Any]) -> None:

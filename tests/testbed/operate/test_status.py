@@ -41,6 +41,7 @@ def shown(found: dict[str, Any]) -> str:
     """The text of a document with one job."""
     document = {
         "run": "eu4u8j",
+        "starting": None,
         "up_s": 1.0,
         "topology": "star",
         "hosts": 1,
