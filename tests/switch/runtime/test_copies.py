@@ -40,6 +40,7 @@ def process(program: Switch, port: int, frame: bytes) -> list[Left]:
         shared: int,
         copies: int,
         again: int,
+        priority: int,
     ) -> None:
         left.append(Left(port, ctypes.string_at(data, length), shared, again != 0))
 
