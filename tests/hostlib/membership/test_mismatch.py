@@ -50,10 +50,9 @@ def test_all_ranks_are_told_what_each_called(rows: dict[str, dict[int, dict[str,
         row = rows[case][rank]
         assert row["collective"] == number, row
         assert row["calls"] == {"0": others, "1": odd, "2": others}
-        assert (
-            f"ranks 0, 2: collective {number} is {others}; rank 1: collective {number} is {odd}"
-            in row["error"]
-        )
+        named = "ranks 0 (h1, 10.0.0.1), 2 (h3, 10.0.0.3)", "rank 1 (h2, 10.0.0.2)"
+        said = f"{named[0]}: collective {number} is {others}; {named[1]}: collective {number} is {odd}"
+        assert said in row["error"]
         assert row["seconds"] < 20
 
 
