@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -17,6 +18,10 @@ from inagg_testbed.network.traffic import LinkBytes
 
 _COLOURS = "YlOrRd"
 _MOST_LABELLED = 16  # hosts whose links have room for figures
+_LEVEL_HEIGHT = 0.9  # inches, as widths are
+_MOST_ABOVE = 2  # spines between whose crossing links figures have room
+_FIGURES: dict[str, Any] = {"fontsize": 7, "ha": "center"}
+_HALF_LABEL = 9  # points: half of the height of a label
 Place = tuple[float, float]
 
 
@@ -25,9 +30,8 @@ def plot_fabric(fabric: Fabric, runs: Sequence[tuple[str, Sequence[LinkBytes]]],
     columns = min(2, len(runs))
     lines = -(-len(runs) // columns)
     places = layout(fabric)
-    height = 1.0 + 0.9 * (1 + max(-y for _, y in places.values()))
-    width = max(5.0, 0.55 * fabric.size)
-    figure = Figure(figsize=(columns * width, lines * height), layout="constrained")
+    height = 1.0 + _LEVEL_HEIGHT * (1 + max(-y for _, y in places.values()))
+    figure = Figure(figsize=(columns * _panel_width(fabric), lines * height), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False).flatten()
     most = max((link.up + link.down for _, found in runs for link in found), default=0)
     most_mb = max(most, 1) / 1e6
@@ -42,6 +46,10 @@ def plot_fabric(fabric: Fabric, runs: Sequence[tuple[str, Sequence[LinkBytes]]],
     figure.colorbar(scale, ax=list(panels), label="MB on a link, both directions", shrink=0.6)
     with writing(path):
         figure.savefig(path, dpi=150)
+
+
+def _panel_width(fabric: Fabric) -> float:
+    return max(5.0, 0.55 * fabric.size)
 
 
 def layout(fabric: Fabric) -> dict[str, Place]:
@@ -90,16 +98,35 @@ def _draw(
         total = (link.up + link.down) / 1e6
         colour, width = colormaps[_COLOURS](total / most_mb), 1 + 5 * total / most_mb
         axes.plot(*zip(lower, upper, strict=True), color=colour, linewidth=width, zorder=1)
-        if ":" in link.lower or fabric.size <= _MOST_LABELLED:
-            # Nearer to the lower end, where links to one switch are apart.
-            x, y = (0.62 * low + 0.38 * high for low, high in zip(lower, upper, strict=True))
-            figures = f"↑{link.up / 1e6:,.0f}\n↓{link.down / 1e6:,.0f}"
-            box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
-            axes.text(x, y, figures, fontsize=7, ha="center", va="center", bbox=box, zorder=2)
+        figures = f"↑{link.up / 1e6:,.0f}\n↓{link.down / 1e6:,.0f}"
+        if ":" not in link.lower:
+            if fabric.size <= _MOST_LABELLED:
+                axes.annotate(figures, lower, (0, -9), textcoords="offset points", va="top", **_FIGURES)
+        elif (
+            sum(trunk.lower.switch == link.lower.partition(":")[0] for trunk in fabric.trunks) <= _MOST_ABOVE
+        ):
+            _label_beside(axes, fabric, figures, lower, upper, width)
     for name, (x, y) in places.items():
         switch = name in fabric.switches
         box = {"boxstyle": "round,pad=0.3" if switch else "circle,pad=0.2"}
         look = {"facecolor": "#dbeafe" if switch else "#f3f4f6", "edgecolor": "#6b7280", **box}
         axes.text(x, y, name, fontsize=8, ha="center", va="center", bbox=look, zorder=3)
     axes.set_xlim(0.4, fabric.size + 0.6)
-    axes.set_ylim(min(y for _, y in places.values()) - 0.4, 0.4)
+    axes.set_ylim(min(y for _, y in places.values()) - 0.6, 0.4)
+
+
+def _label_beside(axes: Axes, fabric: Fabric, figures: str, lower: Place, upper: Place, width: float) -> None:
+    """Write a link's figures beside its line, on the outer side, nearer to the lower end, where links are apart."""
+    x, y = (0.62 * low + 0.38 * high for low, high in zip(lower, upper, strict=True))
+    lean = (upper[0] - lower[0]) * _panel_width(fabric) / fabric.size / _LEVEL_HEIGHT
+    to_the_left = lean > 0 or (lean == 0 and x <= (fabric.size + 1) / 2)
+    away = width / 2 + 2 + abs(lean) * _HALF_LABEL
+    place = (-away if to_the_left else away, 0.0)
+    axes.annotate(
+        figures,
+        (x, y),
+        place,
+        textcoords="offset points",
+        va="center",
+        **{**_FIGURES, "ha": "right" if to_the_left else "left"},
+    )
