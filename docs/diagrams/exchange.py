@@ -15,11 +15,15 @@ with diagram("exchange", 9.2, 6.3) as axes:
         box(axes, x - 0.6, 0.15, 1.2, 0.4, text, colour)
         axes.plot((x, x), (0.55, 6.15), color="#999999", lw=1, zorder=0)
 
+    def above(text: str) -> float:
+        """How far a text is above the middle of its sloping arrow: the more, the longer it is."""
+        return 0.06 + 0.0022 * len(text)
+
     def up(rank: int, at: float, text: str, colour: str = "#222222") -> None:
-        arrow(axes, (RANKS[rank], at), (AGGREGATOR, at + TRAVEL), text, colour=colour)
+        arrow(axes, (RANKS[rank], at), (AGGREGATOR, at + TRAVEL), text, colour=colour, above=above(text))
 
     def down(rank: int, at: float, text: str, colour: str = "#222222") -> None:
-        arrow(axes, (AGGREGATOR, at), (RANKS[rank], at + TRAVEL), text, colour=colour)
+        arrow(axes, (AGGREGATOR, at), (RANKS[rank], at + TRAVEL), text, colour=colour, above=above(text))
 
     up(0, 0.9, "EXPONENT: largest exponent of block 0")
     up(1, 1.0, "EXPONENT")

@@ -84,6 +84,7 @@ def _by_port(topology: Topology, name: str) -> list[tuple[Place, list[Host]]]:
 
 def _links(topology: Topology, places: dict[str, tuple[float, float]]) -> list[str]:
     parts = []
+    width = max(x for x, _ in places.values()) + min(x for x, _ in places.values())
     for link in topology.links:
         (x1, y1), (x2, y2) = (places[end.switch] for end in link.ends)
         dash = "" if link in topology.ordinary_links else ' stroke-dasharray="5 4"'
@@ -92,7 +93,8 @@ def _links(topology: Topology, places: dict[str, tuple[float, float]]) -> list[s
             (link.ends[0], (x1, y1), (x2, y2)),
             (link.ends[1], (x2, y2), (x1, y1)),
         ):
-            parts.append(_label(x + 0.27 * (to_x - x), y + 0.27 * (to_y - y), str(end.port)))
+            outward = 1 if to_x > x or (to_x == x and 2 * x > width) else -1
+            parts.append(_port(end.port, (x, y), (to_x, to_y), 0.3, outward))
     return parts
 
 
@@ -105,7 +107,7 @@ def _hosts(topology: Topology, places: dict[str, tuple[float, float]]) -> list[s
             host_x = x + (index - (len(groups) - 1) / 2) * (_HOST_WIDTH + _GAP / 2)
             host_y = y + _LEVEL
             parts.append(f'<line x1="{x:g}" y1="{y:g}" x2="{host_x:g}" y2="{host_y:g}" stroke="#9aa"/>')
-            parts.append(_label(x + 0.6 * (host_x - x), y + 0.6 * (host_y - y), str(place.port)))
+            parts.append(_port(place.port, (x, y), (host_x, host_y), 0.6, -1 if host_x < x else 1))
             more = "" if len(hosts) == 1 else f" +{len(hosts) - 1}"
             title = ", ".join(f"{host.name} {format_ip(host.ip)}" for host in hosts)
             parts.append(
@@ -126,8 +128,13 @@ def _box(x: float, y: float, name: str, detail: str, *, host: bool = False) -> s
     )
 
 
-def _label(x: float, y: float, text: str) -> str:
+def _port(port: int, near: tuple[float, float], far: tuple[float, float], part: float, side: int) -> str:
+    """A port's number beside the line from `near` to `far`, at a part of it, to the left (-1) or right (1)."""
+    across, down = far[0] - near[0], far[1] - near[1]
+    # A slanting line passes above and below the number, too.
+    away = 3 + 3 * len(str(port)) + (5 * abs(across / down) if down else 0)
+    x, y = near[0] + part * across + side * away, near[1] + part * down
     return (
         f'<text x="{x:g}" y="{y + 3:g}" font-size="9" stroke="white" stroke-width="3" paint-order="stroke">'
-        f"{escape(text)}</text>"
+        f"{port}</text>"
     )
