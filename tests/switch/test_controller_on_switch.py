@@ -425,7 +425,10 @@ def test_a_rank_without_heartbeats_is_lost_and_the_other_rank_is_informed(testbe
         assert not failed.wait(1.5 * policy.heartbeat_timeout_s)
         beats[1].stop()
         assert failed.wait(10)
-        assert failures == [("rank 1: no heartbeat for 2 s", (1,))]
+        reason = (
+            "rank 1 (10.0.0.2): no heartbeat for 2 s: its process is stopped, or its host is down or cut off"
+        )
+        assert failures == [(reason, (1,))]
         wait_until(lambda: testbed.entries() == GROUND, "the job's entries are gone")
         beats[0].stop()
 
