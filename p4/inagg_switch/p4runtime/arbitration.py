@@ -63,7 +63,8 @@ class Arbitration:
         if election_id is not None and any(
             other is not session and other.election_id == election_id for other in role.sessions
         ):
-            raise invalid(f"another live controller has the election id {election_id}")
+            # Begins as PI's message, which clients look for to try another id: finsy, for one.
+            raise invalid(f"Election id already exists: another live controller has {election_id}")
         was_primary = role.primary
         if session.role is None:
             session.role = role_name

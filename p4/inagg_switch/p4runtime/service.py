@@ -260,7 +260,10 @@ class P4RuntimeService:
     def _target(self) -> Target:
         target = self._pipeline.current
         if target is None:
-            raise RequestError(Code.FAILED_PRECONDITION, "no program is loaded: set a pipeline config first")
+            # PI's message, which clients look for to set the first program: finsy, for one.
+            raise RequestError(
+                Code.FAILED_PRECONDITION, "No forwarding pipeline config set for this device: set one first"
+            )
         return target
 
     @contextmanager

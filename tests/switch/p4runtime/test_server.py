@@ -49,6 +49,19 @@ def test_without_a_config_nothing_can_be_written_or_read(primary: Controller) ->
     assert code_of(primary.read, all_entries()) == grpc.StatusCode.FAILED_PRECONDITION
 
 
+def test_a_missing_program_and_a_taken_election_id_have_the_messages_that_clients_of_bmv2_look_for(
+    address: str, primary: Controller, connect: Connect
+) -> None:
+    with pytest.raises(grpc.RpcError, match="No forwarding pipeline config set for this device"):
+        primary.config()
+    rival = connect(address)
+    rival.arbitrate()
+    refusal = rival.next()
+    assert isinstance(refusal, grpc.RpcError)
+    assert refusal.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert refusal.details().startswith("Election id already exists")
+
+
 def test_another_device_is_not_found(configured: Controller) -> None:
     stub = configured.stub
     assert code_of(configured.write, device_id=2) == grpc.StatusCode.NOT_FOUND
