@@ -188,9 +188,13 @@ LOST = "lost rank 1 ("
 @pytest.mark.parametrize(
     ("how", "rank", "message"),
     [
-        ("out of descriptors", 1, "rank 1 could not"),
-        ("interrupted", 1, "rank 1 could not make the group: KeyboardInterrupt: as programs do"),
-        ("exits", 1, "rank 1 could not make the group: SystemExit: as programs do"),
+        ("out of descriptors", 1, "rank 1 (h2, 10.0.0.2) could not"),
+        (
+            "interrupted",
+            1,
+            "rank 1 (h2, 10.0.0.2) could not make the group: KeyboardInterrupt: as programs do",
+        ),
+        ("exits", 1, "rank 1 (h2, 10.0.0.2) could not make the group: SystemExit: as programs do"),
         *(
             # The store ends with rank 0; that may be all that others see.
             (how, rank, "rank 0" if rank == 0 else LOST)
