@@ -150,7 +150,7 @@ class Connection:
             return
         self._broken_attempt = attempt
         if self.state == "connected":
-            _log.error("switch %s: %s; its jobs have failed", self.name, error)
+            _log.error("switch %s: %s", self.name, error)
             self.state, self.error = "lost", str(error)
             self._on_lost(error)
             self._lost.set()

@@ -416,9 +416,7 @@ class Service:
     def heartbeat(self, number: int, rank: int, report: Report | None) -> Job:
         """See JobTable.heartbeat."""
         job = self.jobs.heartbeat(number, rank, self._clock(), report)
-        if self.jobs.version != self._seen_version:
-            _log.warning("%s %s: %s", job.title, job.state, job.reason)
-            self._publish()
+        self._publish()
         return job
 
     async def attend(
@@ -575,6 +573,11 @@ class Service:
         return self.switches[name]
 
     def _publish(self) -> None:
+        for job in self.jobs.take_ended():
+            if job.state == "failed":
+                _log.warning("%s failed: %s", job.title, job.reason)
+            else:
+                _log.info("%s %s", job.title, job.state)
         if self.jobs.effects:
             self._work.set()
         if self.jobs.version != self._seen_version:
@@ -585,16 +588,12 @@ class Service:
 
     @contextmanager
     def _changes(self) -> Iterator[None]:
-        """Log which servers and jobs end here, and publish it."""
-        active = [job for job in self.jobs.jobs.values() if not job.ended]
+        """Log which servers end here, and publish it."""
         servers = dict(self.jobs.servers)
         yield
         for name, server in servers.items():
             if self.jobs.servers.get(name) is not server:
                 _log.warning("server %s, instance %d, is gone", name, server.instance)
-        for job in active:
-            if job.ended:
-                _log.warning("%s %s: %s", job.title, job.state, job.reason)
         self._publish()
 
     async def _tick_on(self) -> None:

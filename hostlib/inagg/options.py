@@ -182,7 +182,7 @@ class Options(BaseModel):
     job_name: Annotated[
         JobName | None,
         Field(
-            description="name of the job in messages, in the controller's log and metrics, and in `inagg status`; by "
+            description="name of the job in the controller's log, answers and metrics, and in `inagg status`; by "
             "default, that of the script (`train.py`, `-m module`). That of rank 0 counts"
         ),
     ] = None

@@ -20,7 +20,7 @@ def test_receivers_and_group_are_in_before_the_first_admission_and_out_after_the
             memory_switch.calls.clear()
             number = await start_job(client)
             await client.delete(f"/jobs/{number}")
-            await settle(lambda: memory_switch.groups == [1])
+            await settle(lambda: memory_switch.groups == [1] and not memory_switch.in_table(RECEIVER))
 
     run(body)
     order = [(verb, getattr(entity, "table", "group")) for verb, entity in memory_switch.calls]
@@ -168,10 +168,29 @@ def test_a_switch_that_refuses_entries_fails_the_job_and_keeps_none_of_them(
             job = (await client.get("/jobs/1", params={"wait": "running"})).json()
             assert job["state"] == "failed"
             assert "the switch refused the job's entries: the switch is full" in job["reason"]
-            await settle(lambda: memory_switch.groups == [1])
-            assert memory_switch.in_table(RECEIVER) == []
+            await settle(lambda: memory_switch.groups == [1] and not memory_switch.in_table(RECEIVER))
 
     run(body)
+
+
+@pytest.mark.parametrize("how", ["left", "ended", "lost"])
+def test_every_job_that_fails_has_a_line_in_the_log(
+    serving: Serving, caplog: pytest.LogCaptureFixture, memory_switch: MemorySwitch, how: str
+) -> None:
+    async def body() -> None:
+        async with serving() as (client, service, _):
+            number = await start_job(client)
+            if how == "left":
+                await client.delete(f"/jobs/{number}/workers/1", params={"error": "Ctrl-C"})
+            elif how == "ended":
+                await client.delete(f"/jobs/{number}")
+            else:
+                memory_switch.restart()
+            await settle(lambda: service.jobs.job(number).ended)
+            await settle(lambda: f"job {number} failed: " in caplog.text)
+
+    run(body)
+    assert caplog.text.count(" failed: ") == 1
 
 
 def test_a_lease_is_kept_until_the_switch_has_let_go_of_the_entries(

@@ -341,7 +341,7 @@ def test_a_controller_with_the_same_election_id_is_said_to_be_there(
     other = Session(2, address)
     try:
         with pytest.raises(
-            SwitchTakenError, match="another controller has one: another live controller has the"
+            SwitchTakenError, match="another controller has one: Election id already exists: another live"
         ):
             P4RuntimeSwitch(address, 2, program).connect(nothing)
     finally:

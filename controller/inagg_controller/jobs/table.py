@@ -101,6 +101,7 @@ class JobTable:
         self.classes = known_classes(limits.classes)
         self.jobs: dict[int, Job] = {}
         self.effects: deque[Effect] = deque()
+        self._ended: list[Job] = []
         self.version = 0
         self._resources = Resources(topology, limits)
         self._servers = Servers(words=words, max_slots=limits.max_slots, host_share=limits.host_share)
@@ -760,10 +761,16 @@ class JobTable:
         job.lost.update(lost)
         self._end(job, "failed", "; ".join(f"{job.titles([rank])}: {why}" for rank, why in lost.items()), now)
 
+    def take_ended(self) -> list[Job]:
+        """The jobs that have ended since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
+
     def _end(self, job: Job, state: str, reason: str | None, now: float) -> None:
         job.state = state
         job.reason = reason
         job.ended_at = now
+        self._ended.append(job)
         job.comparison.close()
         self.version += 1
         if job.entries is None:

@@ -27,6 +27,7 @@ from inagg.membership import beating
 from inagg.membership.control import ControlClient
 from inagg.sums.journal import Journal, Report
 from inagg_contract.documents import Chunks, Heartbeat, Mismatch, Waits
+from inagg_contract.ranks import name_ranks
 
 _log = logging.getLogger(__name__)
 
@@ -281,8 +282,12 @@ class RankHeartbeat:
                 return
             self.stopping.set()
             beating.end(self, 0.0)
-            _log.error("job %d, rank %d: the job has ended early: %s", self.job, self.rank, failure.reason)
-            self._on_failure(failure.at(self.rank))
+            failure = failure.at(self.rank)
+            reason = failure.reason
+            if failure.lost_ranks:
+                reason = f"lost {name_ranks(failure.lost_ranks, failure.places)}: {reason}"
+            _log.error("job %d, rank %d: the job has ended early: %s", self.job, self.rank, reason)
+            self._on_failure(failure)
 
     def _beat(
         self, switches_down: Callable[[threading.Event], Sequence[str]] = lambda _stopping: ()
