@@ -432,7 +432,8 @@ class Service:
             async with asyncio.timeout(0 if self._stopping else None) as until:
                 self._attended.add(until)
                 async for _ in beats:
-                    self.jobs.heartbeat(number, rank, self._clock())
+                    if not self.jobs.hear(number, member, self._clock()):
+                        break
         except TimeoutError:
             return job
         finally:
@@ -442,9 +443,11 @@ class Service:
 
     def leave(self, number: int, rank: int, error: str | None) -> Job:
         """See JobTable.leave."""
+        before = self.jobs.version
         who = self.jobs.job(number).titles([rank])
         job = self.jobs.leave(number, rank, self._clock(), error)
-        _log.info("%s: %s left%s", job.title, who, "" if error is None else f": {error}")
+        if self.jobs.version != before:
+            _log.info("%s: %s left%s", job.title, who, "" if error is None else f": {error}")
         self._publish()
         return job
 

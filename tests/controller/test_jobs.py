@@ -506,3 +506,16 @@ def test_job_numbers_are_not_used_again_soon() -> None:
         table.end(numbers[-1], 100.0 * now)
         table.tick(100.0 * now + 50)
     assert numbers == [1, 2, 3, 4, 5]
+
+
+def test_a_presence_connection_of_a_job_that_is_no_more_says_nothing_of_the_next_with_its_number() -> None:
+    table = new_table()
+    job = running(table)
+    member = table.attend(job.id, 1, 0.0)
+    assert table.hear(job.id, member, 1.0)
+    other = running(table, now=2.0)
+    table.jobs[job.id] = other  # the numbers have begun again
+    assert not table.hear(job.id, member, 9.0)
+    assert other.last_seen[1] == 2.0
+    del table.jobs[job.id]
+    assert not table.hear(job.id, member, 9.0)

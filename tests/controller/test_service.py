@@ -2,14 +2,27 @@
 """Running jobs, seen through the HTTP API: lost ranks, time-outs, waiting requests, a failing switch. Virtual time."""
 
 import asyncio
+from urllib.parse import urlencode
 
 import pytest
+from starlette.types import Message
 
+from inagg_controller.http.api import create_app
 from inagg_controller.jobs.job import Policy
 from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import ADMISSION, QUEUE, RECEIVER
 from tests.controller.memory_switch import MemorySwitch
-from tests.controller.serving import STAR, Serving, run, settle, start_job, worker
+from tests.controller.serving import (
+    OPERATORS_TOKEN,
+    STAR,
+    Serving,
+    asking,
+    create_job,
+    run,
+    settle,
+    start_job,
+    worker,
+)
 
 
 def test_receivers_and_group_are_in_before_the_first_admission_and_out_after_the_last(
@@ -171,6 +184,61 @@ def test_a_switch_that_refuses_entries_fails_the_job_and_keeps_none_of_them(
             await settle(lambda: memory_switch.groups == [1] and not memory_switch.in_table(RECEIVER))
 
     run(body)
+
+
+def test_a_request_that_waits_ends_with_its_client(serving: Serving) -> None:
+    async def body() -> None:
+        async with serving() as (_, service, _), asking(service, "127.0.0.1") as client:
+            job = await create_job(client)
+            client.headers["Authorization"] = f"Bearer {job['secret']}"
+            wait = {"wait": "running", "timeout_s": 60}
+            before = len(asyncio.all_tasks())
+            messages = iter([{"type": "http.request"}, {"type": "http.disconnect"}])
+
+            async def receive() -> Message:
+                return next(messages)
+
+            async def send(_: object) -> None:
+                pass
+
+            scope = {
+                "type": "http",
+                "asgi": {"version": "3.0"},
+                "http_version": "1.1",
+                "method": "GET",
+                "scheme": "http",
+                "path": f"/jobs/{job['id']}",
+                "raw_path": b"",
+                "root_path": "",
+                "query_string": urlencode(wait).encode(),
+                "client": ("127.0.0.1", 5000),
+                "server": ("controller", 80),
+                "headers": [(b"authorization", f"Bearer {job['secret']}".encode())],
+            }
+            async with asyncio.timeout(10):
+                await create_app(service, OPERATORS_TOKEN)(scope, receive, send)
+                while len(asyncio.all_tasks()) > before:
+                    await asyncio.sleep(0.001)
+
+    run(body)
+
+
+def test_leaving_again_or_without_having_joined_leaves_no_line_in_the_log(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+
+    async def body() -> None:
+        async with serving() as (client, _, _):
+            number = await start_job(client)
+            for rank in (1, 1, 1):
+                await client.delete(f"/jobs/{number}/workers/{rank}", params={"error": "Ctrl-C"})
+            other = (await create_job(client, workers=2))["id"]
+            await client.delete(f"/jobs/{other}/workers/1", params={"error": "never there"})
+
+    run(body)
+    assert caplog.text.count(" left: Ctrl-C") == 1
+    assert "never there" not in caplog.text
 
 
 @pytest.mark.parametrize("how", ["left", "ended", "lost"])

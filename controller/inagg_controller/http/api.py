@@ -4,8 +4,9 @@
 Every handler is a coroutine in the service's loop, which makes the job table safe without a lock.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from importlib.metadata import version
@@ -200,6 +201,7 @@ def _of_members(service: Service) -> APIRouter:
     @router.get("")
     async def job(
         number: int,
+        request: Request,
         wait: Literal["registered", "running"] | None = None,
         timeout_s: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_S, allow_inf_nan=False)] = 10.0,
     ) -> JobStatus:
@@ -207,7 +209,9 @@ def _of_members(service: Service) -> APIRouter:
         wait=registered also when all ranks have registered."""
         if wait is not None:
             waiting = service.wait_joined if wait == "running" else service.wait_registered
-            return _job(service, await waiting(number, timeout_s))
+            found = service.jobs.job(number)
+            await _while_connected(request, waiting(number, timeout_s))
+            return _job(service, found)
         found = service.jobs.job(number)
         return _with_ranks(_job(service, found, await service.job_counts(found)), found)
 
@@ -553,6 +557,23 @@ def _asker(request: Request) -> str | None:
     if request.app.state.gate.is_operator(request):
         return None
     return "" if request.client is None else request.client.host
+
+
+async def _while_connected(request: Request, waiting: Awaitable[object]) -> None:
+    """Wait, but not for a client that has gone. Raises what `waiting` raises."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = {asyncio.ensure_future(waiting), asyncio.ensure_future(gone())}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _until_disconnected(request: Request) -> AsyncIterator[bytes]:

@@ -476,6 +476,17 @@ class JobTable:
         job.vanished.pop(rank, None)
         return job.members[rank]
 
+    def hear(self, number: int, member: Registered, now: float) -> bool:
+        """Record a sign of life on a presence connection. False if the job is no more, whoever has its number now.
+
+        Raises ConflictError if the rank has left.
+        """
+        job = self.jobs.get(number)
+        if job is None or job.members.get(member.rank) is not member:
+            return False
+        self.heartbeat(number, member.rank, now)
+        return True
+
     def vanish(self, number: int, member: Registered, now: float) -> None:
         """Record the end of a presence connection: the process has died or left, or the network broke the connection.
 

@@ -33,6 +33,11 @@ _REFUSALS = {
 }
 
 
+# No index, handle or id is greater.
+MOST = (1 << 31) - 1
+_DIGITS = 20
+
+
 class CommandError(Exception):
     """A command is refused and has changed nothing. str() is what the client prints."""
 
@@ -129,8 +134,10 @@ def at_least(words: Sequence[str], count: int) -> None:
         raise wrong("Insufficient number of args")
 
 
-def number(text: str, what: str) -> int:
-    """A decimal number from 0 on."""
+def number(text: str, what: str, most: int = MOST) -> int:
+    """A decimal number from 0 to `most`."""
     if not (text.isascii() and text.isdigit()):
         raise wrong(f"Bad format for {what}, expected integer")
+    if len(text) > _DIGITS or int(text) > most:
+        raise wrong(f"{what} is at most {most}")
     return int(text)

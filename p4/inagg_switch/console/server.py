@@ -4,12 +4,15 @@
 import logging
 import socketserver
 import threading
+from typing import Any
 
 from inagg_switch.console.interpreter import Interpreter
 from inagg_switch.console.wire import answer, receive
 from inagg_switch.p4runtime.server import ServerError, host_and_port
 
 logger = logging.getLogger(__name__)
+
+MAX_CLIENTS = 64
 
 
 class ConsoleServer:
@@ -47,7 +50,23 @@ class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128
     interpreter: Interpreter
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._places = threading.BoundedSemaphore(MAX_CLIENTS)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Refuse a client beyond the limit: its connection is closed."""
+        return self._places.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one client, and make room for another."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
 
 class _Client(socketserver.StreamRequestHandler):

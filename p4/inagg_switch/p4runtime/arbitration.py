@@ -11,6 +11,9 @@ from p4.v1 import p4runtime_pb2
 
 from inagg_switch.p4runtime.errors import Code, RequestError, invalid
 
+MAX_ROLE_NAME = 256  # characters
+MAX_UNUSED_ROLES = 64
+
 ElectionId = tuple[int, int]  # high, low
 
 
@@ -86,6 +89,8 @@ class Arbitration:
             raise RequestError(
                 Code.FAILED_PRECONDITION, "a stream's role cannot be changed: open another stream"
             )
+        if len(role_name) > MAX_ROLE_NAME:
+            raise invalid(f"the role's name has {len(role_name)} characters; {MAX_ROLE_NAME} are the most")
         if message.role.HasField("config"):
             raise invalid("role.config is not supported: every role has full access to the pipeline")
 
@@ -96,7 +101,14 @@ class Arbitration:
         role = self._roles[session.role]
         was_primary = role.primary is session
         role.sessions.remove(session)
+        self._forget_roles()
         return list(self._notify(session.role, role.sessions)) if was_primary else []
+
+    def _forget_roles(self) -> None:
+        """Keep the highest election ids of few roles without sessions, and of the default role."""
+        unused = [name for name, role in self._roles.items() if name and not role.sessions]
+        for name in unused[:-MAX_UNUSED_ROLES]:
+            del self._roles[name]
 
     def primaries(self) -> list[Session]:
         """The primary of each role that has one. They receive packets, digests and idle entries."""

@@ -4,7 +4,13 @@
 import pytest
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime.arbitration import Arbitration, ElectionId, Notification, Session
+from inagg_switch.p4runtime.arbitration import (
+    MAX_UNUSED_ROLES,
+    Arbitration,
+    ElectionId,
+    Notification,
+    Session,
+)
 from inagg_switch.p4runtime.errors import Code, RequestError
 
 DEVICE = 1
@@ -172,6 +178,23 @@ def test_a_role_config_is_refused() -> None:
     with pytest.raises(RequestError) as caught:
         Arbitration(DEVICE).update(Session(), message)
     assert caught.value.code == Code.INVALID_ARGUMENT
+
+
+def test_a_long_name_of_a_role_is_refused() -> None:
+    with pytest.raises(RequestError, match="the role's name has 257 characters; 256 are the most"):
+        Arbitration(DEVICE).update(Session(), request((0, 1), role="x" * 257))
+
+
+def test_few_roles_without_streams_are_remembered() -> None:
+    arbitration = Arbitration(DEVICE)
+    for number in range(1000):
+        session = Session()
+        arbitration.update(session, request((0, 5), role=f"r{number}"))
+        arbitration.disconnect(session)
+    assert len(arbitration._roles) == MAX_UNUSED_ROLES
+    last = Session()
+    (notification,) = arbitration.update(last, request((0, 4), role="r999"))
+    assert notification.message.arbitration.status.code == Code.NOT_FOUND  # 5 is the highest that it has had
 
 
 def test_a_write_for_a_role_without_controllers_is_not_found() -> None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The language of simple_switch_CLI: values, matches, handles, and what commands print and change."""
 
+import contextlib
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 from p4.v1 import p4runtime_pb2
@@ -14,6 +16,7 @@ from inagg_switch.console.wire import ask
 from inagg_switch.p4runtime.server import ServerError, SwitchServer
 from inagg_switch.ports import PortOptions, Ports
 from tests.switch.p4runtime.client import Connect
+from tests.waiting import wait_until
 
 Run = Callable[..., str]
 
@@ -226,6 +229,15 @@ def table_id(server: SwitchServer, name: str) -> int:
         ("nonsense 1 2", "*** Unknown syntax: nonsense 1 2"),
         ("help nonsense", "*** No help on nonsense"),
         ("show_tables x", "Error: Wrong number of args, expected 0 but got 1"),
+        (f"register_read seen {10**22}", "Error: index is at most 2147483647"),
+        (f"register_read seen {'9' * 5000}", "Error: index is at most 2147483647"),
+        (f"register_write seen {10**20} 1", "Error: index is at most 2147483647"),
+        (f"mc_mgrp_create {10**11}", "Error: multicast group id is at most 2147483647"),
+        (f"mirroring_add {10**11} 1", "Error: mirror_id is at most 2147483647"),
+        ("mc_node_create 70000 1", "Error: rid is at most 65535"),
+        ("mc_node_create 1 100000000", "Error: port is at most 510"),
+        (f"set_queue_depth {10**22} 1", "is at most 2147483647"),
+        (f"table_delete routes {10**22}", "Error: entry handle is at most 2147483647"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_changes(run: Run, line: str, answer: str) -> None:
@@ -450,6 +462,39 @@ def test_a_client_that_speaks_something_else_is_disconnected(
             stream = connection.makefile("rwb")
             assert ask(stream, "table_num_entries routes").text == "0\n"
             stream.close()
+    finally:
+        console.stop()
+
+
+def test_clients_beyond_the_limit_are_disconnected_and_others_are_answered(
+    server: SwitchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inagg_switch.console.server.MAX_CLIENTS", 2)
+    console = ConsoleServer("127.0.0.1:0", Interpreter(server, server._ports))
+    console.start()
+    try:
+        with contextlib.ExitStack() as stack:
+            first, second = (
+                stack.enter_context(socket.create_connection(("127.0.0.1", console.port), timeout=10))
+                for _ in range(2)
+            )
+            for connection in (first, second):
+                with connection.makefile("rwb") as stream:
+                    assert ask(stream, "table_num_entries routes").text == "0\n"
+            with socket.create_connection(("127.0.0.1", console.port), timeout=10) as third:
+                assert third.recv(100) == b""
+            first.close()
+
+            def answered() -> bool:
+                with (
+                    suppress(OSError),
+                    socket.create_connection(("127.0.0.1", console.port), timeout=10) as another,
+                    another.makefile("rwb") as stream,
+                ):
+                    return ask(stream, "table_num_entries routes").text == "0\n"
+                return False
+
+            wait_until(answered, "the place of the first is free")
     finally:
         console.stop()
 

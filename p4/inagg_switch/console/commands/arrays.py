@@ -12,6 +12,7 @@ from inagg_switch.console.context import MODIFY, CommandError, Context, at_least
 from inagg_switch.p4runtime.entities.names import Array, Table
 from inagg_switch.p4runtime.errors import RequestError
 
+_MAX_COUNT = (1 << 63) - 1
 _MICROSECONDS = 1_000_000  # in a second: BMv2's rates are units a microsecond, P4Runtime's units a second
 
 
@@ -110,7 +111,7 @@ def counter_write(context: Context, words: list[str]) -> None:
     counter, entity = _counter(context, words[0]), p4runtime_pb2.Entity()
     index = number(words[1], "index")
     data = p4runtime_pb2.CounterData(
-        packet_count=number(words[2], "packets"), byte_count=number(words[3], "bytes")
+        packet_count=number(words[2], "packets", _MAX_COUNT), byte_count=number(words[3], "bytes", _MAX_COUNT)
     )
     if isinstance(counter, Table):
         context.print(f"writing to direct counter for table {counter.name}")

@@ -21,6 +21,9 @@ from inagg_switch.console.context import (
     number,
     wrong,
 )
+from inagg_switch.ports import MAX_PORT
+
+_MAX_RID = (1 << 16) - 1
 
 
 def _ports(words: Sequence[str]) -> tuple[int, ...]:
@@ -31,7 +34,7 @@ def _ports(words: Sequence[str]) -> tuple[int, ...]:
         if listed[cut + 1 :]:
             raise wrong("this switch has no LAGs: leave out what follows |")
         listed = listed[:cut]
-    ports = sorted(number(word, "port") for word in listed)
+    ports = sorted(number(word, "port", MAX_PORT) for word in listed)
     for port in ports:
         if ports.count(port) > 1:
             raise wrong(f"Found duplicate port number '{port}'")
@@ -92,7 +95,7 @@ def mc_mgrp_destroy(context: Context, words: list[str]) -> None:
 def mc_node_create(context: Context, words: list[str]) -> None:
     """Create multicast node: mc_node_create <rid> <space-separated port list>"""
     at_least(words, 1)
-    node = Node(number(words[0], "rid"), _ports(words[1:]))
+    node = Node(number(words[0], "rid", _MAX_RID), _ports(words[1:]))
     handle = context.kept.next_node
     context.print(f"Creating node with rid {node.rid} , port map {_port_map(node.ports)} and lag map ")
     context.kept.nodes[handle] = node
@@ -200,7 +203,7 @@ def mirroring_add(context: Context, words: list[str]) -> None:
     """Add mirroring session to unicast port: mirroring_add <mirror_id> <egress_port>"""
     exactly(words, 2)
     session = _session(words[0])
-    replica = p4runtime_pb2.Replica(egress_port=number(words[1], "egress_port"))
+    replica = p4runtime_pb2.Replica(egress_port=number(words[1], "egress_port", MAX_PORT))
     kind = MODIFY if session in context.target.sessions else INSERT
     _write_session(context, kind, session, [replica])
     context.kept.mirrors.pop(session, None)
