@@ -157,7 +157,9 @@ def controller_of(manifest: Manifest) -> ControllerClient:
     Raises ConfigurationError when the testbed has no controller.
     """
     if not has_controller(manifest):
-        raise ConfigurationError(f"run {manifest.run} has no controller")
+        raise ConfigurationError(
+            f"run {manifest.run} has no controller; `inagg registers`, and P4Runtime's shell for counters, need none"
+        )
     node = Fabric.from_settings(manifest.settings).control_switch
     return ControllerClient(manifest.namespace(node).pid, token_path(Path(manifest.settings["results"])))
 

@@ -127,7 +127,7 @@ def _shown(switch: str, job: Document, everything: bool) -> Iterator[Text | Tabl
     versions = job["versions"]
     counts = {state: sum(each["state"] == state for each in versions) for state in _STATES}
     summary = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
-    kind = "shared slots" if job["slots"] is None else f"{job['slots']:,} slots"
+    kind = "versions of shared slots" if job["slots"] is None else f"versions of {job['slots']:,} slots"
     yield Text(f"{name_job(job['id'], job['name'])} on {switch}, {kind}: {summary or 'not used yet'}")
     if everything:
         cells = [
@@ -151,7 +151,7 @@ def _shown(switch: str, job: Document, everything: bool) -> Iterator[Text | Tabl
         (has, misses, f"{len(chunks):,}", _span(chunks)) for (has, misses), chunks in sorted(alike.items())
     ]
     if rows:
-        yield plain_table(("has", "waits for", "slots", "chunks"), rows, text_columns=2)
+        yield plain_table(("has", "waits for", "versions", "chunks"), rows, text_columns=2)
 
 
 def _place(version: Document) -> str:

@@ -251,12 +251,17 @@ def test_the_program_is_replaced_while_traffic_runs(open_ports: OpenPorts, hub_p
             assert receive(third) == payload
 
 
-def test_a_port_number_without_a_port_is_counted(open_ports: OpenPorts, hub_program: MakeHub) -> None:
+def test_a_port_number_without_a_port_is_counted_and_logged_once(
+    open_ports: OpenPorts, hub_program: MakeHub, caplog: pytest.LogCaptureFixture
+) -> None:
     net, ports = open_ports(2)
     ports.set_program(hub_program([1, 77]))
     with net.packet_socket(1) as sender:
-        sender.send(frame(b"nowhere"))
-    wait_until(lambda: ports.unknown_port_drops() >= 1, "a counted drop")
+        for _ in range(3):
+            sender.send(frame(b"nowhere"))
+        wait_until(lambda: ports.unknown_port_drops() >= 3, "counted drops")
+    wait_until(lambda: "port 77 does not exist: a packet" in caplog.text, "a line in the log")
+    assert caplog.text.count("port 77 does not exist") == 1
 
 
 @pytest.mark.parametrize("cpu_port", [None, 510])

@@ -228,7 +228,9 @@ def test_status_shows_jobs_ranks_and_rates(testbed: Up, job: list[Any]) -> None:
 
 def test_slots_that_a_job_has_used(testbed: Up, job: list[Any]) -> None:
     run = ("--run", testbed.run)
-    assert re.search(r"^job \d+.* on s1, [\d,]+ slots: .*[\d,]+ final", inagg("slots", *run).stdout)
+    assert re.search(
+        r"^job \d+.* on s1, versions of [\d,]+ slots: .*[\d,]+ final", inagg("slots", *run).stdout
+    )
     every = inagg("slots", *run, "--all").stdout
     assert re.search(r"^\d+\.[01] +[\d,]+ +final +ranks 0-1 +-", every, re.MULTILINE), every
 

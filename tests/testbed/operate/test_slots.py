@@ -44,7 +44,7 @@ def shown(job: JobStatus, *cells: Cell, everything: bool = False) -> list[str]:
 
 def test_versions_of_other_jobs_are_left_out() -> None:
     lines = shown(a_job(0, 1), Cell(OTHER, 9, 0b11, 1), EMPTY)
-    assert lines == ["job 1 (train.py) on s1, 2 slots: not used yet"]
+    assert lines == ["job 1 (train.py) on s1, versions of 2 slots: not used yet"]
 
 
 def test_versions_that_wait_for_the_same_members_share_a_line() -> None:
@@ -55,7 +55,7 @@ def test_versions_that_wait_for_the_same_members_share_a_line() -> None:
         Cell(EPOCH, 7, 0b10, 0),
     ]
     lines = shown(a_job(0, 1), *cells)
-    assert lines[0] == "job 1 (train.py) on s1, 2 slots: 3 summing, 1 final"
+    assert lines[0] == "job 1 (train.py) on s1, versions of 2 slots: 3 summing, 1 final"
     assert [" ".join(line.split()) for line in lines[2:]] == [
         "rank 0 rank 1 (h1, 10.0.0.1) 2 5 to 6",
         "rank 1 rank 0 (h0, 10.0.0.0) 1 7",

@@ -352,6 +352,16 @@ void PacketLoop::take(uint32_t id, const uint8_t* frame, size_t length, size_t s
     enqueue(*port, priority, frame, length, shared);
 }
 
+// The first packet to each port that does not exist is worth a line in the log.
+void PacketLoop::report_unknown(uint32_t id) {
+    if (id >= unknown_seen_.size() || unknown_seen_.test(id)) return;
+    unknown_seen_.set(id);
+    events().push(
+        {true, id,
+         "port " + std::to_string(id) +
+             " does not exist: a packet that the program sent there was dropped, and so are further ones"});
+}
+
 // Returns the port that sends the frame; null if none does.
 Port* PacketLoop::receiver(uint32_t id, const uint8_t* frame, size_t length) {
     Port* port = id <= kMaxPort ? by_id_[id] : nullptr;
@@ -360,6 +370,7 @@ Port* PacketLoop::receiver(uint32_t id, const uint8_t* frame, size_t length) {
             send_to_cpu(frame, length);
         } else {
             unknown_port_.add(1);
+            report_unknown(id);
         }
         return nullptr;
     }

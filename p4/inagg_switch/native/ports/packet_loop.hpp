@@ -16,6 +16,7 @@
 
 #include <array>
 #include <atomic>
+#include <bitset>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -183,6 +184,7 @@ class PacketLoop {
     uint32_t waiting(uint32_t id);
     void take(uint32_t id, const uint8_t* frame, size_t length, size_t shared, size_t copies, bool again,
               uint32_t priority);
+    void report_unknown(uint32_t id);
     Port* receiver(uint32_t id, const uint8_t* frame, size_t length);
     bool keep_copy(Port& port, const uint8_t* frame, size_t length, size_t shared);
     bool equals_kept(const uint8_t* frame, size_t length, size_t shared) const;
@@ -235,6 +237,7 @@ class PacketLoop {
     uint64_t bursts_ = 0;
     uint64_t burst_us_ = 0;  // the time of the burst that is being processed
     Counter unknown_port_;
+    std::bitset<kMaxPort + 2> unknown_seen_;
     EventQueue events_;
     WaitingQueue<std::string> to_cpu_;
     Counter to_cpu_drops_;
