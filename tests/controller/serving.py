@@ -3,11 +3,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.types import Message
 
 from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
 from inagg_controller.http.api import create_app
@@ -206,3 +207,32 @@ async def settle(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0.001)
+
+
+async def ask_and_leave(
+    service: Service, method: str, path: str, query: str = "", secret: str = "", body: bytes = b""
+) -> None:
+    """A request whose client has closed the connection before it gets an answer. Returns when it has been handled."""
+    messages: Iterator[Message] = iter([{"type": "http.request", "body": body}, {"type": "http.disconnect"}])
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(b"content-type", b"application/json"), (b"authorization", f"Bearer {secret}".encode())],
+        "client": ("127.0.0.1", 5000),
+        "server": ("controller", 80),
+    }
+
+    async def receive() -> Message:
+        return next(messages)
+
+    async def send(_: Message) -> None:
+        pass
+
+    await create_app(service, OPERATORS_TOKEN)(scope, receive, send)

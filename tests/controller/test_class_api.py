@@ -2,7 +2,6 @@
 """Job classes in the HTTP API: requests, answers, refusals and metrics."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -10,8 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from inagg_controller.configuration import parse_job_classes
-from inagg_controller.http.api import create_app
-from tests.controller.serving import OPERATORS_TOKEN, Serving, add_server, run, start_job
+from tests.controller.serving import Serving, add_server, ask_and_leave, run, start_job
 
 SHARED_SLOTS = 16
 
@@ -137,35 +135,13 @@ def test_a_new_job_waits_for_a_place_that_is_about_to_be_free(serving: Serving) 
 
 
 def test_a_client_that_leaves_while_it_waits_for_room_leaves_no_job(serving: Serving) -> None:
-    body = json.dumps({"workers": 2, "slots": 4}).encode()
-    request = {"type": "http.request", "body": body, "more_body": False}
-    messages: Iterator[dict[str, Any]] = iter([request, {"type": "http.disconnect"}])
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": "/jobs",
-        "raw_path": b"/jobs",
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(b"content-type", b"application/json")],
-        "client": ("127.0.0.1", 5000),
-        "server": ("controller", 80),
-    }
-
-    async def receive() -> dict[str, Any]:
-        return next(messages)
-
-    async def send(_: object) -> None:
-        pass
+    asked = json.dumps({"workers": 2, "slots": 4}).encode()
 
     async def wait() -> None:
         async with serving(**quotas("default,jobs=1")) as (client, service, _):
             number = await start_job(client)
             await client.delete(f"/jobs/{number}")
-            await create_app(service, OPERATORS_TOKEN)(scope, receive, send)
+            await ask_and_leave(service, "POST", "/jobs", body=asked)
             assert [job.state for job in service.jobs.jobs.values()] == ["failed", "failed"]
             assert await start_job(client)  # the place is free
 

@@ -2,21 +2,17 @@
 """Running jobs, seen through the HTTP API: lost ranks, time-outs, waiting requests, a failing switch. Virtual time."""
 
 import asyncio
-from urllib.parse import urlencode
 
 import pytest
-from starlette.types import Message
 
-from inagg_controller.http.api import create_app
 from inagg_controller.jobs.job import Policy
 from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import ADMISSION, QUEUE, RECEIVER
 from tests.controller.memory_switch import MemorySwitch
 from tests.controller.serving import (
-    OPERATORS_TOKEN,
     STAR,
     Serving,
-    asking,
+    ask_and_leave,
     create_job,
     run,
     settle,
@@ -188,35 +184,12 @@ def test_a_switch_that_refuses_entries_fails_the_job_and_keeps_none_of_them(
 
 def test_a_request_that_waits_ends_with_its_client(serving: Serving) -> None:
     async def body() -> None:
-        async with serving() as (_, service, _), asking(service, "127.0.0.1") as client:
+        async with serving() as (client, service, _):
             job = await create_job(client)
-            client.headers["Authorization"] = f"Bearer {job['secret']}"
-            wait = {"wait": "running", "timeout_s": 60}
             before = len(asyncio.all_tasks())
-            messages = iter([{"type": "http.request"}, {"type": "http.disconnect"}])
-
-            async def receive() -> Message:
-                return next(messages)
-
-            async def send(_: object) -> None:
-                pass
-
-            scope = {
-                "type": "http",
-                "asgi": {"version": "3.0"},
-                "http_version": "1.1",
-                "method": "GET",
-                "scheme": "http",
-                "path": f"/jobs/{job['id']}",
-                "raw_path": b"",
-                "root_path": "",
-                "query_string": urlencode(wait).encode(),
-                "client": ("127.0.0.1", 5000),
-                "server": ("controller", 80),
-                "headers": [(b"authorization", f"Bearer {job['secret']}".encode())],
-            }
             async with asyncio.timeout(10):
-                await create_app(service, OPERATORS_TOKEN)(scope, receive, send)
+                path, wait = f"/jobs/{job['id']}", "wait=running&timeout_s=60"
+                await ask_and_leave(service, "GET", path, wait, job["secret"])
                 while len(asyncio.all_tasks()) > before:
                     await asyncio.sleep(0.001)
 
