@@ -6,7 +6,8 @@ otherwise: torch in ranks, gRPC, FastAPI and others in the commands of inagg.
 "command", its "environment", the "node" whose namespaces it is to be in (a process) and a "log" for what it prints. The
 answers, lines on its standard output, are "started", a process, with the "number", and for each of these "ended", the
 process, and its "status". A process that has ended stays a zombie until the request "reap", so that nobody takes
-another one for it. When standard input ends, the programs that are left are killed.
+another one for it. When standard input ends, the programs that are left are killed. The first answer names "threads"
+that the imports have started, as some builds of torch do: then nothing can be forked, and testbeds start processes.
 
 What is forked shares the seed of hashes, and has in /proc/PID/environ that of the interpreter. test_plain_script.py,
 test_launched.py and test_exit.py start their ranks as users do.
@@ -98,10 +99,19 @@ class Forks:
         self._running: dict[int, Fork] = {}
         self._started: dict[int, Fork] = {}  # by the number of the request
         self._numbers = count()
+        self._threads: list[str] | None = None
+
+    @property
+    def threads(self) -> list[str]:
+        """The names of threads that importing the modules has started. They would be missing in what is forked."""
+        while self._threads is None:
+            self.read(_FOREVER_S)
+        return self._threads
 
     def start(self, command: Sequence[str], *, environment: Mapping[str, str], node: int, log: Path) -> Fork:
         """Fork a program, `command` being `python ...`; its environment is only `environment`."""
         assert can_fork(command, environment), command
+        assert not self.threads
         number = next(self._numbers)
         self._ask(
             number=number,
@@ -129,7 +139,9 @@ class Forks:
             raise ChildProcessError(f"the interpreter that forks has ended: status {self._process.wait()}")
         *answers, self._unread = (self._unread + read).split(b"\n")
         for answer in map(json.loads, answers):
-            if "started" in answer:
+            if "threads" in answer:
+                self._threads = answer["threads"]
+            elif "started" in answer:
                 self._running[answer["started"]] = fork = Fork(self, answer["started"])
                 self._started[answer["number"]] = fork
             else:
@@ -158,7 +170,7 @@ def forked_processes(ranks: Forks, commands: Forks) -> Iterator[None]:
             forks, python = ranks, command
             if command[0] in _COMMANDS:
                 forks, python = commands, [sys.executable, *command]
-            if not can_fork(python, environment):
+            if forks.threads or not can_fork(python, environment):
                 return super().start(run, node, name, command, log_path=log_path, **settings)
             log_path.touch()  # whoever starts a process may read its log at once
             fork = forks.start(python, environment=environment, node=node.pid, log=log_path)
@@ -186,7 +198,8 @@ def serve(modules: Sequence[str]) -> types.CodeType:
     """Fork programs until there are no more requests. Returns only in these, the code to run."""
     for module in modules:
         importlib.import_module(module)
-    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a thread would be missing in what is forked"
+    threads = [task for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
+    _answer(threads=[(thread / "comm").read_text().strip() for thread in threads])
     # Of what has been imported. What a program makes is looked through when its interpreter ends, as ever.
     gc.freeze()
     look = select.poll()
@@ -219,7 +232,7 @@ def serve(modules: Sequence[str]) -> types.CodeType:
                 _answer(started=process, number=request["number"])
 
 
-def _answer(**answer: int) -> None:
+def _answer(**answer: int | list[str]) -> None:
     os.write(1, json.dumps(answer).encode() + b"\n")
 
 
