@@ -23,7 +23,14 @@ def machine_description() -> dict[str, str]:
         "memory": f"{memory:.0f} GiB",
         "kernel": f"Linux {platform.release()}",
         "Python": platform.python_version(),
-        "torch": metadata.version("torch"),
-        "scikit-learn": metadata.version("scikit-learn"),
-        "Mininet": metadata.version("mininet"),
+        "torch": _version("torch"),
+        "scikit-learn": _version("scikit-learn"),
+        "Mininet": _version("mininet"),
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # its modules were put on the path without pip or the system's packages
+        return "version unknown"
