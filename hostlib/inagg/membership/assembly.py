@@ -18,7 +18,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from inagg.errors import InaggError, JobError, PeerLostError
 from inagg.membership.generation import Generation
 from inagg.membership.store import exchange, wait_for
-from inagg.membership.watch import Watch, address_of_server
+from inagg.membership.watch import Watch, address_of_server, listener_of
 from inagg_contract.ranks import name_ranks, place
 
 _LONGEST_REASON = 600  # characters: each value in the store must fit into a small packet
@@ -92,13 +92,15 @@ class Assembly:
                 left = self.store.add("left", 0)
 
     def watch(self, ip: str) -> None:
-        """Watch from now on which processes end, and let the other ranks watch this one.
+        """Watch from now on which processes end, and let the other ranks watch this one. Waits for rank 0 to do so.
 
-        ip: this host's address, at which the other ranks reach it.
+        ip: this host's address, at which the other ranks reach it. Raises as `exchange`.
         """
         with self._use_of_store():
             self._here = {self.rank: place(self._host, ip)}
             self._watch = Watch(self.store, self.rank, self.size, ip, self._host)
+            # If rank 0's process, which often serves the store, stops after this, the other ranks can name it.
+            wait_for(self.store, [listener_of(0)], [0], self.timeout, self._check)
             self._watch.look_out()
 
     def exchange(self, name: str, mine: Any, timeout: timedelta | None = None) -> list[Any]:
@@ -164,8 +166,10 @@ class Assembly:
         """Raise if the process of a rank that this one watches is stopped. Takes a moment. Does not use the store.
 
         Raises:
-            PeerLostError: it names the rank.
+            JobError: it names the rank, or says that the store has failed.
         """
+        if self._lost_with_store is not None:
+            raise self._without_store(self._lost_with_store)
         if self._watch is not None and (ranks := self._watch.unheard(_BEATING_S)):
             raise self._lost(ranks)
 

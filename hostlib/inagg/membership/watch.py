@@ -76,7 +76,7 @@ class Watch:
         self._cut_off: dict[int, str] = {}
         self._looked = time.monotonic()
         _bound_waits(store, _SILENT_S, _STORE_STOPPED_S)
-        store.set(f"watch/{rank}", json.dumps([*self._listener.getsockname()[:2], host]))
+        store.set(listener_of(rank), json.dumps([*self._listener.getsockname()[:2], host]))
 
     @property
     def places(self) -> dict[int, str]:
@@ -86,7 +86,7 @@ class Watch:
     def look_out(self) -> None:
         """Connect to the ranks that have begun to listen."""
         for rank in sorted(self._unseen):
-            if self._store.check([key := f"watch/{rank}"]):
+            if self._store.check([key := listener_of(rank)]):
                 ip, port, host = json.loads(self._store.get(key))
                 connection = _call((ip, port))
                 self._seen[connection.fileno()] = _Rank(rank, ip, host, connection)
@@ -151,6 +151,11 @@ class Watch:
     def _note(self, seen: _Rank, error: int | None) -> None:
         if error in _CUT_OFF:
             self._cut_off[seen.rank] = seen.ip
+
+
+def listener_of(rank: int) -> str:
+    """The key in the store for the address at which a rank listens."""
+    return f"watch/{rank}"
 
 
 def _family(ip: str) -> socket.AddressFamily:

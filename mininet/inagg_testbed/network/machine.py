@@ -32,5 +32,5 @@ def machine_description() -> dict[str, str]:
 def _version(package: str) -> str:
     try:
         return metadata.version(package)
-    except metadata.PackageNotFoundError:  # its modules were put on the path without pip or the system's packages
+    except metadata.PackageNotFoundError:  # modules on the path, without a package
         return "version unknown"

@@ -111,6 +111,7 @@ class NodeProcess:
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.poll() is None:
                 self.signal(number)
+                self.signal(signal.SIGCONT)  # a stopped process would not take SIGTERM
                 try:
                     self._popen.wait(_TERM_GRACE_S)
                 except subprocess.TimeoutExpired:
