@@ -17,7 +17,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from inagg.errors import InaggError, JobError, PeerLostError
 from inagg.membership.generation import Generation
-from inagg.membership.store import exchange, wait_for
+from inagg.membership.store import exchange, value_of, wait_for
 from inagg.membership.watch import Watch, address_of_server, listener_of
 from inagg_contract.ranks import name_ranks, place
 
@@ -145,7 +145,7 @@ class Assembly:
     def peek(self, name: str) -> Any:
         """What a rank has published under this name; None if no rank has."""
         with self._use_of_store():
-            return json.loads(self.store.get(name)) if self.store.check([name]) else None
+            return json.loads(value_of(self.store, name)) if self.store.check([name]) else None
 
     def check(self, patience_s: float = 0.0) -> None:
         """Raise if a rank has failed or died. Call it repeatedly while waiting for another rank.
@@ -193,7 +193,7 @@ class Assembly:
     def _check_store(self) -> None:
         if not self.store.check(["failed"]):
             return
-        rank, reason, lost, places = json.loads(self.store.get("failed"))
+        rank, reason, lost, places = json.loads(value_of(self.store, "failed"))
         self.over = True
         if self.rank in lost:
             raise JobError(

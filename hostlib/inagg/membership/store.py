@@ -18,6 +18,9 @@ from inagg_contract.ranks import name_ranks
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.1
 
+# How long the server of a store may take to send a value, and how often to ask.
+_ANSWER, _ASKS = timedelta(seconds=1), 30
+
 Check = Callable[[], None]
 
 
@@ -77,8 +80,29 @@ def wait_for(
                 )
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
-        values.append(store.get(key))
+        values.append(value_of(store, key))
     return values
+
+
+def value_of(store: Store, key: str) -> bytes:
+    """The value of a key that exists.
+
+    Torch's client waits for an existing key, too. If the process that serves the store stops now, the client would wait
+    as long as the store's timeout says: 30 minutes by default.
+
+    Raises:
+        DistNetworkError: the server does not answer any more.
+        DistStoreError: the key does not exist.
+    """
+    timeout = store.timeout  # type: ignore[attr-defined]  # torch's stub lacks it
+    store.set_timeout(_ANSWER)
+    try:
+        for _ in range(_ASKS - 1):
+            with contextlib.suppress(DistStoreError):  # the server is busy
+                return store.get(key)
+        return store.get(key)
+    finally:
+        store.set_timeout(timeout)
 
 
 def agree_on_members(store: Store, rank: int, members: list[int], timeout: timedelta) -> None:

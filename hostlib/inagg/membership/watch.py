@@ -28,6 +28,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from inagg._core import Pulse
 from inagg.membership.sockets import ending_in_silence, tcp_sockets
+from inagg.membership.store import value_of
 from inagg_contract.ranks import place
 
 # A host that leaves data or probes unanswered for this time counts as cut off.
@@ -87,7 +88,7 @@ class Watch:
         """Connect to the ranks that have begun to listen."""
         for rank in sorted(self._unseen):
             if self._store.check([key := listener_of(rank)]):
-                ip, port, host = json.loads(self._store.get(key))
+                ip, port, host = json.loads(value_of(self._store, key))
                 connection = _call((ip, port))
                 self._seen[connection.fileno()] = _Rank(rank, ip, host, connection)
                 self._unseen.remove(rank)

@@ -2,23 +2,35 @@
 """Ranks exchange words through the store while a group is made. They do not wait for ever for a silent rank."""
 
 import functools
+import os
+import signal
+import subprocess
+import sys
+import time
 from datetime import timedelta
 from ipaddress import IPv4Address
 from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import HashStore, TCPStore
 
 from inagg.errors import JobError
 from inagg.groups import create
 from inagg.membership import join
 from inagg.membership.assembly import Assembly
 from inagg.membership.control import ControlClient
-from inagg.membership.store import exchange
+from inagg.membership.store import exchange, value_of
+from inagg.membership.watch import Watch
 from inagg.options import Options
 
 SOON = timedelta(milliseconds=50)
+SERVER = """
+from torch.distributed import TCPStore
+store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+input()
+"""
 
 
 def test_exchange_returns_the_words_of_all_ranks() -> None:
@@ -63,3 +75,25 @@ def test_a_rank_waits_for_the_words_of_a_silent_rank_as_long_as_joining_may_take
     options = Options(controller="http://127.0.0.1:9", address=IPv4Address("127.0.0.1"), setup_timeout_s=0.01)
     with pytest.raises(dist.DistStoreError, match=r"rank 0 did not come within 0\.05 s"):
         join.join(Assembly(HashStore(), 1, 2, SOON), options)
+
+
+def test_a_value_is_not_waited_for_after_its_server_has_stopped() -> None:
+    command = [sys.executable, "-c", SERVER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        minutes = timedelta(minutes=30)
+        store = TCPStore("127.0.0.1", int(server.stdout.readline()), is_master=False, timeout=minutes)
+        store.set("words", "here")
+        watch = Watch(store, 0, 1, "127.0.0.1")
+        assert store.check(["words"])
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            start = time.monotonic()
+            with pytest.raises(dist.DistNetworkError):
+                value_of(store, "words")
+            assert time.monotonic() - start < 10
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        watch.close()
+        assert store.timeout == minutes  # type: ignore[attr-defined]  # torch's stub lacks it
+        server.communicate("")
