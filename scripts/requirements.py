@@ -10,7 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-EXTRAS = ("worker", "switch", "controller", "server", "testbed", "dev", "frameworks")
+EXTRAS = ("worker", "switch", "controller", "server", "testbed", "simulator", "dev", "frameworks")
 
 project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
 wanted = [

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from inagg._core import Transport
-from tests.conformance.reference import decode
-from tests.conformance.reference_switch import Aggregator
-from tests.conformance.virtual_network import EPOCH, JOB, make_aggregator
+from inagg_simulator.reference import decode
+from inagg_simulator.reference_switch import Aggregator
+from inagg_simulator.virtual_network import EPOCH, JOB, make_aggregator
 
 WORDS = 4
 SLOTS = 16

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.conformance import reference
-from tests.conformance.reference import AGAIN, DATA, EXPONENT, QUERY, RESULT, Lanes
-from tests.conformance.reference_switch import Aggregator, AllReduce, Dialogue, Job, Up
+from inagg_simulator import reference
+from inagg_simulator.reference import AGAIN, DATA, EXPONENT, QUERY, RESULT, Lanes
+from inagg_simulator.reference_switch import Aggregator, AllReduce, Dialogue, Job, Up
 
 VECTORS = Path(__file__).with_name("vectors")
 JOB = 3

@@ -10,7 +10,7 @@ Packets here are admitted (protocol 5.1): their epoch is their job's.
 
 from typing import NamedTuple
 
-from tests.conformance.reference_switch import Version, age
+from inagg_simulator.reference_switch import Version, age
 
 
 class Partial(NamedTuple):

@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple, TypeVar
 
+from inagg_simulator.reference_switch import Version, age
 from tests.conformance import shared_rules
-from tests.conformance.reference_switch import Version, age
 from tests.conformance.shared_rules import Partial, Query, Slot
 
 EPOCH = 2

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.conformance import reference
-from tests.conformance.fabric import Fabric, Hop
-from tests.conformance.servers import make_servers
-from tests.conformance.virtual_network import EPOCH, Impairment, Network, make_workers
+from inagg_simulator import reference
+from inagg_simulator.fabric import Fabric, Hop
+from inagg_simulator.servers import make_servers
+from inagg_simulator.virtual_network import EPOCH, Impairment, Network, make_workers
 
 WORDS = 4
 PACKET_BYTES = 20 + 256 * WORDS

@@ -10,7 +10,7 @@ from inagg_controller.switch.entries import (
     TableEntry,
     job_entries,
 )
-from tests.conformance.p4_switch import Above, Entries, job_group, switch_station
+from inagg_simulator.p4_switch import Above, Entries, job_group, switch_station
 
 LEASED = Entries(job=7, workers=3, slots=4, epoch=9, base=16)
 

@@ -14,9 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 from inagg._core import LaneBits
-from tests.conformance import reference
-from tests.conformance.reference_switch import Aggregator
-from tests.conformance.virtual_network import PERFECT, Impairment, Network, make_aggregator, make_workers
+from inagg_simulator import reference
+from inagg_simulator.reference_switch import Aggregator
+from inagg_simulator.virtual_network import PERFECT, Impairment, Network, make_aggregator, make_workers
 
 WORKERS, SLOTS, WORDS = 2, 2, 1
 HEADER_BITS = 8 * reference.HEADER.size

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from inagg._core import Engine, LaneBits
-from tests.bench.recovery import Cost, measure
-from tests.conformance import p4_switch, reference
-from tests.conformance.fabric import Switch
-from tests.conformance.reference_switch import Aggregator, Job
-from tests.conformance.servers import Servers, make_servers
-from tests.conformance.virtual_device import Device, drive
-from tests.conformance.virtual_network import Impairment, Network, make_workers
+from inagg_simulator import p4_switch, reference
+from inagg_simulator.fabric import Switch
+from inagg_simulator.recovery import Cost, measure
+from inagg_simulator.reference_switch import Aggregator, Job
+from inagg_simulator.servers import Servers, make_servers
+from inagg_simulator.virtual_device import Device, drive
+from inagg_simulator.virtual_network import Impairment, Network, make_workers
 from tests.examples import at_most
 
 WORDS = 1
@@ -326,7 +326,7 @@ def without_loss(tree: str, blocks: int = 2000) -> Cost:
     return measure(tree, 0.0, blocks)
 
 
-# All of them with 2,000 blocks, which takes minutes for 64 workers: python -m tests.bench.recovery.
+# All of them with 2,000 blocks, which takes minutes for 64 workers: python -m inagg_simulator.recovery.
 @pytest.mark.parametrize(("workers", "blocks"), [("8", 2000), ("16", 1000), ("64", 50)])
 def test_losses_cost_little_with_many_workers(workers: str, blocks: int) -> None:
     lossless = without_loss(workers, blocks)

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from inagg._core import Engine
 from inagg_contract.constants import ECN_CAPABLE, ECN_CONGESTED, FLAG_CONGESTED, INAGG_PORT
+from inagg_simulator import p4_switch, reference
+from inagg_simulator.p4_switch import Station, headers
+from inagg_simulator.shared_fabric import Pool, SharedFabric, SharedJob, unwrap
+from inagg_simulator.virtual_network import Impairment, Network, make_workers
 from inagg_switch.switch import Switch
-from tests.conformance import p4_switch, reference
-from tests.conformance.p4_switch import Station, headers
-from tests.conformance.shared_fabric import Pool, SharedFabric, SharedJob, unwrap
 from tests.conformance.test_network import (
     BOUND,
     Collective,
@@ -29,7 +30,6 @@ from tests.conformance.test_network import (
     impairments,
     make_inputs,
 )
-from tests.conformance.virtual_network import Impairment, Network, make_workers
 from tests.switch.inagg.packets import with_tos
 
 WORDS = 1

@@ -10,8 +10,9 @@ from itertools import product
 
 import pytest
 
-from tests.conformance import reference_switch, shared_rules
-from tests.conformance.reference_switch import Packet, Version
+from inagg_simulator import reference_switch
+from inagg_simulator.reference_switch import Packet, Version
+from tests.conformance import shared_rules
 from tests.conformance.shared_rules import (
     Partial,
     Query,

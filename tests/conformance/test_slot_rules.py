@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.conformance import reference_switch
-from tests.conformance.reference_switch import Job, Packet, Version, age, ask, step
+from inagg_simulator import reference_switch
+from inagg_simulator.reference_switch import Job, Packet, Version, age, ask, step
 
 EPOCH = 2
 

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inagg._core import Engine
+from inagg_simulator import p4_switch
+from inagg_simulator.fabric import Place, Tree, TreeFabric, TreeSwitch, nested, places
+from inagg_simulator.p4_switch import Above, Entries, P4Switch, switch_station
+from inagg_simulator.recovery import measure
+from inagg_simulator.reference_switch import Job
+from inagg_simulator.virtual_network import JOB, Impairment, Network, make_aggregator, make_workers
 from inagg_switch import Switch
-from tests.bench.recovery import measure
-from tests.conformance import p4_switch
-from tests.conformance.fabric import Place, Tree, TreeFabric, TreeSwitch, nested, places
-from tests.conformance.p4_switch import Above, Entries, P4Switch, switch_station
-from tests.conformance.reference_switch import Job
 from tests.conformance.test_network import (
     Collective,
     Example,
@@ -27,7 +28,6 @@ from tests.conformance.test_network import (
     impairments,
     without_loss,
 )
-from tests.conformance.virtual_network import JOB, Impairment, Network, make_aggregator, make_workers
 from tests.examples import at_most
 
 WORDS = 1

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from tests.conformance import reference_switch
-from tests.conformance.fabric import Parent, Tree, places
-from tests.conformance.reference_switch import Job, Packet, Version, age, ask, hear, keep, step
+from inagg_simulator import reference_switch
+from inagg_simulator.fabric import Parent, Tree, places
+from inagg_simulator.reference_switch import Job, Packet, Version, age, ask, hear, keep, step
 
 EPOCH = 2
 

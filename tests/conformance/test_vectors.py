@@ -13,11 +13,12 @@ import pytest
 from numpy.typing import NDArray
 
 from inagg import _core
+from inagg_simulator import p4_switch, reference
+from inagg_simulator.reference_switch import Job, Up, Version
+from inagg_simulator.scapy_layer import KINDS, UDP, Ether, Inagg, Raw
+from inagg_simulator.servers import Servers, make_servers
 from inagg_switch import Switch
-from tests.conformance import make_vectors, p4_switch, reference
-from tests.conformance.reference_switch import Job, Up, Version
-from tests.conformance.scapy_layer import KINDS, UDP, Ether, Inagg, Raw
-from tests.conformance.servers import Servers, make_servers
+from tests.conformance import make_vectors
 
 VECTORS = Path(__file__).with_name("vectors")
 RECEIVERS = pytest.mark.parametrize("multicast", [False, True], ids=["to each worker", "to the group"])

@@ -24,9 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg._core import LaneBits
-from inagg_switch.switch import Switch
-from tests.conformance import p4_switch, reference
-from tests.conformance.p4_switch import (
+from inagg_simulator import p4_switch, reference
+from inagg_simulator.p4_switch import (
     AGGREGATOR_IP,
     HEADERS_BYTES,
     Entries,
@@ -34,8 +33,9 @@ from tests.conformance.p4_switch import (
     packed_ip,
     worker,
 )
-from tests.conformance.scapy_layer import PORT
-from tests.conformance.virtual_network import Impairment, Network, make_workers
+from inagg_simulator.scapy_layer import PORT
+from inagg_simulator.virtual_network import Impairment, Network, make_workers
+from inagg_switch.switch import Switch
 from tests.fuzz.seeds import seeds_of
 
 WORDS = 1

@@ -19,6 +19,7 @@ PARTS = {
     "server": ("hostlib/inagg_server", "hostlib/inagg/membership/control.py"),
     "controller": ("controller/inagg_controller", "p4/inagg_p4runtime"),
     "testbed": ("mininet/inagg_testbed",),
+    "simulator": ("simulator/inagg_simulator",),
     "commands": ("commands/inagg_commands",),
 }
 # Distributions that another one, on the right, pins or re-exports.

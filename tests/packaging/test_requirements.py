@@ -30,11 +30,20 @@ def test_an_extra_is_what_its_packages_import(extra: str) -> None:
     assert set(names(EXTRAS[extra])) == distributions(extra) - set(names(BASE))
 
 
-def test_the_testbed_includes_the_other_extras_and_adds_what_it_imports_itself() -> None:
-    (included,) = (one.extras for one in EXTRAS["testbed"] if one.name == PROJECT["name"])
-    assert included == {"worker", "switch", "server", "controller"}
+@pytest.mark.parametrize(
+    ("extra", "below"),
+    [
+        ("testbed", {"worker", "switch", "server", "controller"}),
+        ("simulator", {"worker", "switch", "controller"}),
+    ],
+)
+def test_an_extra_includes_others_and_adds_what_its_package_imports_itself(
+    extra: str, below: set[str]
+) -> None:
+    (included,) = (one.extras for one in EXTRAS[extra] if one.name == PROJECT["name"])
+    assert included == below
     others = {name for extra in included for name in names(EXTRAS[extra])} | set(names(BASE))
-    assert set(names(EXTRAS["testbed"])) == distributions("testbed") - others
+    assert set(names(EXTRAS[extra])) == distributions(extra) - others
 
 
 def test_the_commands_start_with_the_standard_library() -> None:

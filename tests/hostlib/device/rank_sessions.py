@@ -13,8 +13,8 @@ from inagg._core import Transport
 from inagg.membership.session import Session
 from inagg.options import Options
 from inagg.sums.reduction import Reduction
+from inagg_simulator.virtual_network import EPOCH, JOB, make_aggregator
 from tests.conformance.loopback_switch import LoopbackSwitch
-from tests.conformance.virtual_network import EPOCH, JOB, make_aggregator
 from tests.hostlib.membership.test_session import HealthyController, status_of
 
 PLAIN = Options(controller="http://127.0.0.1:9")

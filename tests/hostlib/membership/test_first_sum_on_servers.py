@@ -15,7 +15,7 @@ from inagg.membership.control import ControlClient
 from inagg.membership.mtu_probe import MtuProbe
 from inagg.sums.reduction import Callback
 from inagg_contract.documents import JobServer
-from tests.conformance.virtual_network import EPOCH, JOB
+from inagg_simulator.virtual_network import EPOCH, JOB
 from tests.hostlib.membership.test_session import status_of
 
 SERVERS = 6

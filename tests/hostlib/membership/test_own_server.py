@@ -13,7 +13,7 @@ from inagg.membership.session import Session
 from inagg.options import Options
 from inagg.sums.journal import Report
 from inagg_contract.documents import Chunks, Heartbeat, JobServer, JobStatus, WorkerAddress
-from tests.conformance.virtual_network import EPOCH, JOB
+from inagg_simulator.virtual_network import EPOCH, JOB
 from tests.hostlib.membership.test_session import HealthyController, all_reduce, status_of
 from tests.waiting import wait_until
 

@@ -16,11 +16,11 @@ from inagg.errors import InaggError, NetworkTimeoutError
 from inagg.membership.session import Session
 from inagg.options import Options
 from inagg_contract.documents import JobStatus, PacketCount
+from inagg_simulator.virtual_network import make_aggregator
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import port_interface, run_in_namespace
 from tests.conformance.loopback_switch import SLOTS, WORDS, LoopbackSwitch, make_transport
-from tests.conformance.virtual_network import make_aggregator
 from tests.hostlib.membership.test_session import HealthyController, status_of
 
 OPTIONS = Options(controller="http://127.0.0.1:9")

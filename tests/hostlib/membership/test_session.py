@@ -37,8 +37,8 @@ from inagg.sums.journal import Report
 from inagg.sums.reduction import Reduction
 from inagg.sums.work import SwitchWork
 from inagg_contract.documents import Aggregator, Heartbeat, JobStatus, Lost, Policy, RegisteredWorker
+from inagg_simulator.virtual_network import EPOCH, JOB, make_aggregator
 from tests.conformance.loopback_switch import LoopbackSwitch
-from tests.conformance.virtual_network import EPOCH, JOB, make_aggregator
 
 PATIENCE_S = 20.0
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from inagg._core import Engine, EngineError
-from tests.conformance import reference
-from tests.conformance.virtual_network import failure_of, make_aggregator, make_network, make_workers
+from inagg_simulator import reference
+from inagg_simulator.virtual_network import failure_of, make_aggregator, make_network, make_workers
 
 
 def pair_with_data_under_way() -> tuple[Engine, bytes]:

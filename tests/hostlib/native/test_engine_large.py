@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from inagg import _core
 from inagg._core import LaneBits
-from tests.conformance import reference
-from tests.conformance.virtual_network import make_network
+from inagg_simulator import reference
+from inagg_simulator.virtual_network import make_network
 from tests.hostlib.native.test_engine_sums import assert_same_bits, gradients
 
 ELEMENTS = (1 << 18) + 259  # 1 MiB, a block and three elements

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from inagg._core import Engine
-from tests.conformance import reference
-from tests.conformance.virtual_network import (
+from inagg_simulator import reference
+from inagg_simulator.virtual_network import (
     Impairment,
     all_reduce,
     make_aggregator,

@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from inagg._core import Engine
-from tests.conformance import reference
-from tests.conformance.virtual_network import make_aggregator, make_workers
+from inagg_simulator import reference
+from inagg_simulator.virtual_network import make_aggregator, make_workers
 
 BLOCK = 64  # elements of 32 bits in one word
 KINDS = {1: "exponent", 2: "data", 5: "exponent query", 6: "data query"}

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from inagg._core import EngineError, Staging
-from tests.conformance import reference
-from tests.conformance.virtual_device import SPECIAL, Device, drive
-from tests.conformance.virtual_network import failure_of, make_aggregator, make_network, make_workers
+from inagg_simulator import reference
+from inagg_simulator.virtual_device import SPECIAL, Device, drive
+from inagg_simulator.virtual_network import failure_of, make_aggregator, make_network, make_workers
 
 BLOCK = 64  # elements of 32 bits in one word
 NONE = (np.empty(0, np.int64), np.empty((0, BLOCK), np.float32))

@@ -6,8 +6,8 @@ import pytest
 from numpy.typing import NDArray
 
 from inagg._core import LaneBits
-from tests.conformance import reference
-from tests.conformance.virtual_network import Impairment, Network, all_reduce, make_network
+from inagg_simulator import reference
+from inagg_simulator.virtual_network import Impairment, Network, all_reduce, make_network
 
 SIZES = [0, 1, 255, 256, 257, 511, 512, 513]
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from inagg._core import EngineError
-from tests.conformance import reference
+from inagg_simulator import reference
+from inagg_simulator.virtual_network import EPOCH, JOB, make_aggregator
 from tests.conformance.loopback_switch import (
     SLOTS,
     WORDS,
@@ -24,7 +25,6 @@ from tests.conformance.loopback_switch import (
     run_program,
     silent_peer,
 )
-from tests.conformance.virtual_network import EPOCH, JOB, make_aggregator
 
 SO_NO_CHECK = 11  # socket(7); Python's socket module has no name for it
 UDP_GRO = 104  # udp(7)
@@ -300,7 +300,7 @@ SUM_IN_PACKETS_OF_8_KIB = """
 import numpy as np
 from inagg._core import Transport
 from tests.conformance.loopback_switch import LoopbackSwitch
-from tests.conformance.virtual_network import EPOCH, JOB, make_aggregator
+from inagg_simulator.virtual_network import EPOCH, JOB, make_aggregator
 
 with LoopbackSwitch(make_aggregator(1, slots=1, words=32)) as switch:
     transport = Transport(
@@ -417,7 +417,7 @@ import struct
 import numpy as np
 from inagg._core import Transport
 from tests.conformance.loopback_switch import LoopbackSwitch
-from tests.conformance.virtual_network import EPOCH, JOB, make_aggregator
+from inagg_simulator.virtual_network import EPOCH, JOB, make_aggregator
 
 
 def checksum(message):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from inagg._core import Engine
-from tests.conformance.virtual_network import Impairment, Network, make_network
+from inagg_simulator.virtual_network import Impairment, Network, make_network
 
 WORDS = 1
 PACKET_BYTES = 20 + 256 * WORDS

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inagg import _core
-from tests.conformance import reference
-from tests.conformance.virtual_network import Impairment, make_network
+from inagg_simulator import reference
+from inagg_simulator.virtual_network import Impairment, make_network
 
 elements = st.one_of(st.floats(width=32, allow_nan=False, allow_infinity=False), st.floats(-2, 2, width=32))
 blocks = st.lists(elements, min_size=1, max_size=64)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from inagg import _core
-from tests.conformance import reference
+from inagg_simulator import reference
 
 BIAS = reference.EXPONENT_BIAS
 FINITE = _core.CONSTANTS["GREATEST_FINITE"]  # as the limit of a block: no element is an outlier

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from inagg._core import Engine, ServedJob, Server, Transport
 from inagg_contract.sizes import server_memory
-from tests.conformance import reference
+from inagg_simulator import reference
+from inagg_simulator.reference_switch import Aggregator, Job
+from inagg_simulator.servers import Servers, make_servers
+from inagg_simulator.virtual_network import EPOCH, JOB, make_workers
 from tests.conformance.loopback_switch import run_program
-from tests.conformance.reference_switch import Aggregator, Job
-from tests.conformance.servers import Servers, make_servers
-from tests.conformance.virtual_network import EPOCH, JOB, make_workers
 from tests.waiting import wait_until
 
 HERE = ("127.0.0.1", 0)

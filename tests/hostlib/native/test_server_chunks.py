@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from inagg._core import ServedJob
-from tests.conformance import reference
-from tests.conformance.virtual_network import EPOCH, JOB
+from inagg_simulator import reference
+from inagg_simulator.virtual_network import EPOCH, JOB
 
 WORDS = 1
 

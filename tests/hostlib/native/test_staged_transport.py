@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from inagg._core import EngineError, Staging, Transport
-from tests.conformance import reference
+from inagg_simulator import reference
+from inagg_simulator.virtual_device import Device, run
 from tests.conformance.loopback_switch import SLOTS, WORDS, group, make_transport, silent_peer
-from tests.conformance.virtual_device import Device, run
 
 UDP_GRO = 104  # udp(7)
 PATIENCE_S = 20.0

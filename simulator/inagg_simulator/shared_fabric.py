@@ -27,11 +27,11 @@ from inagg_controller.switch.entries import (
     binding_entries,
     flood_group,
 )
+from inagg_simulator.fabric import Fabric, Hop
+from inagg_simulator.p4_switch import Station, headers, job_group
+from inagg_simulator.reference import DATA, RESULT, decode
+from inagg_simulator.servers import make_servers
 from inagg_switch.switch import Switch
-from tests.conformance.fabric import Fabric, Hop
-from tests.conformance.p4_switch import Station, headers, job_group
-from tests.conformance.reference import DATA, RESULT, decode
-from tests.conformance.servers import make_servers
 
 PORTS = tuple(range(1, 200))
 FIRST_CABLE = 150  # the port of the first cable

@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
+from inagg_contract.program import inagg_p4
+from inagg_simulator.reference import decode
+from inagg_simulator.reference_switch import Sent, Up, Version
+from inagg_simulator.scapy_layer import IP, PORT, UDP, Ether
 from inagg_switch.switch import Switch
 from inagg_switch.vectors.format import Insert, Key
-from tests.conformance.reference import decode
-from tests.conformance.reference_switch import Sent, Up, Version
-from tests.conformance.scapy_layer import IP, PORT, UDP, Ether
 
-P4 = Path(__file__).parents[2] / "p4" / "inagg.p4"
+P4 = inagg_p4()
 AGGREGATOR_IP = "10.0.0.253"
 AGGREGATOR_MAC = "02:49:41:00:00:01"
 ALL_RANKS = 255

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg._core import Engine, EngineError, LaneBits
-from tests.conformance.fabric import Fabric, Star, Switch
-from tests.conformance.reference import CONGESTED, HEADER, decode
-from tests.conformance.reference_switch import Aggregator, Job
+from inagg_simulator.fabric import Fabric, Star, Switch
+from inagg_simulator.reference import CONGESTED, HEADER, decode
+from inagg_simulator.reference_switch import Aggregator, Job
 
 JOB = 7
 EPOCH = 5

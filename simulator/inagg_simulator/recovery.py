@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What losses cost with many workers, in virtual time: python -m tests.bench.recovery --tree 64 --tree 2x4 --loss 0.2
+"""What losses cost with many workers, in virtual time.
+
+python -m inagg_simulator.recovery --tree 64 --tree 2x4 --loss 0.2
 
 All links, those between switches too, have 100 Mbit/s each way, with 1 ms each way and queues of 256 packets. The
 workers sum a tensor of 2,000 blocks with 256 slots. On each link each packet is lost with the given probability, each
@@ -16,9 +18,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tests.conformance.fabric import Place, TreeFabric, nested, places
-from tests.conformance.reference_switch import Aggregator
-from tests.conformance.virtual_network import Impairment, Network, all_reduce, make_aggregator, make_workers
+from inagg_simulator.fabric import Place, TreeFabric, nested, places
+from inagg_simulator.reference_switch import Aggregator
+from inagg_simulator.virtual_network import Impairment, Network, all_reduce, make_aggregator, make_workers
 
 WORDS = 4
 SLOTS = 256

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.conformance.reference import (
+from inagg_simulator.reference import (
     AGAIN,
     DATA,
     EXPONENT,

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg._core import Engine, LaneBits, Staging, Transport, block_exponent, dequantise, quantise
-from tests.conformance.virtual_network import Network
+from inagg_simulator.virtual_network import Network
 
 SPECIAL = 0x8000
 PATIENCE_S = 20.0

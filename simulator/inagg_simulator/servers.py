@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inagg._core import ServedJob
-from tests.conformance import reference
+from inagg_simulator import reference
 
 
 def make_servers(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from tests.conformance.reference_switch import Sent, Up
+from inagg_simulator.reference_switch import Sent, Up
 
 
 class Switch(Protocol):
