@@ -18,10 +18,10 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from inagg_testbed.bench.plan import BATCHES_SEED, WEIGHTS_SEED
-from inagg_testbed.demo.plots import COLOURS, finish
 from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.training_run import OnProgress, follow_training, values_by_step
 from inagg_testbed.network.workers import Event
+from inagg_testbed.report.pictures import COLOURS, finish
 
 TASKS = ("gpt", "digits")
 WARM_UP = 5  # the warm-up is a fifth of the steps

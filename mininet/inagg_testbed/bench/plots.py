@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from inagg_testbed.bench.plan import LANE_BITS, OPTIONS, BackendSpec
 from inagg_testbed.bench.rows import spec_of
 from inagg_testbed.bench.theory import link_bits_per_element
-from inagg_testbed.demo.plots import COLOURS, finish
+from inagg_testbed.report.pictures import COLOURS, finish
 
 # The colour says how wide the lanes are, marker and hatch what sums in them.
 _COLOURS = dict(zip((None, *LANE_BITS), COLOURS, strict=False))

@@ -14,7 +14,7 @@ from inagg_testbed.bench.suite import MEASURED, SCALING_LINK, write
 from inagg_testbed.bench.targets import Verdict, verdicts
 from inagg_testbed.files import handing_over, write_text
 from inagg_testbed.network.links import LinkSpec
-from inagg_testbed.network.machine import machine_description
+from inagg_testbed.report.machine import machine_description
 
 _EXPERIMENTS = (*MEASURED, "numerics", "switch")
 TARGETS_HEADER = ("what", "target", "measured", "met")

@@ -7,8 +7,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from inagg_testbed.network.machine import machine_description
 from inagg_testbed.network.testbed import Testbed
+from inagg_testbed.report.machine import machine_description
 
 _OF_TESTBED = ("topology", "rank_order", "hosts", "servers", "switch", "link", "uplink")
 

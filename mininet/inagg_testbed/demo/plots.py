@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's plots, as PNG files; `bench.plots` draws those of the benchmarks in the same style."""
+"""The demo's plots, as PNG files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,9 +7,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from inagg_testbed.demo.run import TrainingResult
-from inagg_testbed.files import writing
+from inagg_testbed.report.pictures import COLOURS, finish
 
-COLOURS = ("#6b7280", "#2563eb", "#0d9488", "#d97706", "#9333ea", "#dc2626")
 _COMPUTE = "#cbd5e1"
 _STYLES = ("-", "-", "-", "--", ":")
 
@@ -57,11 +56,3 @@ def _elapsed_seconds(run: TrainingResult) -> list[float]:
         total += step / 1e3
         elapsed.append(total)
     return elapsed
-
-
-def finish(figure: Figure, path: Path) -> None:
-    """Write a figure without the upper and right side of its frame."""
-    for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
-    with writing(path):
-        figure.savefig(path, dpi=150)

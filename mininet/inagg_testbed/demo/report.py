@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's files: summary.json, plots, and a self-contained report.html (images embedded)."""
 
-import base64
 import json
 import time
 from collections.abc import Iterable
@@ -9,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from inagg_testbed.demo.fabric_plot import plot_fabric
 from inagg_testbed.demo.plots import plot_losses, plot_steps
 from inagg_testbed.demo.run import Demo, DemoResult, TrainingResult, links_document, summary
 from inagg_testbed.files import handing_over, make_folder, write_text
 from inagg_testbed.network.fabric import STAR
-from inagg_testbed.network.machine import machine_description
+from inagg_testbed.report.machine import machine_description
+from inagg_testbed.report.page import embedded, render
 
 
 @dataclass(frozen=True)
@@ -52,10 +50,8 @@ def _write(result: DemoResult, files: ReportFiles) -> None:
     plot_steps(result.runs, files.plots[1])
     write_text(files.links, json.dumps(links_document(result), indent=2) + "\n")
     plot_fabric(result.demo.fabric, [(run.spec.label, run.links) for run in result.runs], files.fabric)
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("inagg_testbed"), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    page = environment.get_template("report.html.j2").render(
+    page = render(
+        "report.html.j2",
         summary=figures,
         verdicts=list(verdicts(figures)),
         header=TABLE_HEADER,
@@ -67,9 +63,9 @@ def _write(result: DemoResult, files: ReportFiles) -> None:
         settings=result.settings,
         logs=result.logs,
         seconds=result.seconds,
-        losses_png=_embedded(files.plots[0]),
-        steps_png=_embedded(files.plots[1]),
-        fabric_png=_embedded(files.fabric),
+        losses_png=embedded(files.plots[0]),
+        steps_png=embedded(files.plots[1]),
+        fabric_png=embedded(files.fabric),
         machine=machine_description(),
         when=time.strftime("%Y-%m-%d %H:%M"),
     )
@@ -150,7 +146,3 @@ def verdicts(figures: dict[str, Any]) -> Iterable[tuple[bool, str]]:
     if identical is not None:
         relation = "bit-identical to" if identical else "DIFFERENT from"
         yield identical, f"final weights under injected loss are {relation} those of the lossless run"
-
-
-def _embedded(path: Path) -> str:
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from inagg_testbed.demo.plots import COLOURS, finish
+from inagg_testbed.report.pictures import COLOURS, finish
 
 _BARS = 0.8  # of the distance between two jobs
 
