@@ -72,6 +72,8 @@ def _insert_entry(target: Target, table: Table, message: p4runtime_pb2.TableEntr
     if table.is_const:
         raise RequestError(Code.PERMISSION_DENIED, f"table {table.name} has const entries")
     key = parse_key(table, message)
+    if not table.fields:
+        raise invalid(f"table {table.name} has no key: modify its default entry, which is its only entry")
     if not message.HasField("action"):
         raise invalid(f"table {table.name}: a new entry needs an action")
     if table.profile is not None:

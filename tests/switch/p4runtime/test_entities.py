@@ -7,6 +7,7 @@ import pytest
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch import Switch
+from inagg_switch.compiler.parse.preprocess import preprocess_text
 from inagg_switch.p4runtime.entities.replication import parse_replicas
 from inagg_switch.p4runtime.errors import (
     MAX_ERROR_TEXT,
@@ -31,6 +32,7 @@ from tests.switch.p4runtime.client import (
     modify,
     table_id,
 )
+from tests.switch.snippets import v1program
 
 
 def test_an_entry_is_inserted_modified_read_and_deleted(configured: Controller, inagg: Switch) -> None:
@@ -140,6 +142,41 @@ def test_a_default_action_is_modified_and_reset(primary: Controller, small: Swit
     for update in (insert(changed), delete(changed)):
         ((code, _),) = batch_codes(primary.write, update)
         assert code == Code.INVALID_ARGUMENT
+
+
+def test_a_table_without_keys_has_only_its_default_entry(primary: Controller) -> None:
+    source = v1program(
+        "t.apply();",
+        locals="action send(bit<9> port) { sm.egress_spec = port; }"
+        " table t { actions = { send; NoAction; } default_action = NoAction; }",
+    )
+    with Switch.from_source(preprocess_text(source).text) as program:
+        primary.configure(program)
+        entity = p4runtime_pb2.Entity()
+        entity.table_entry.table_id = table_id(program, "t")
+        entity.table_entry.action.action.action_id = action_id(program, "send")
+        entity.table_entry.action.action.params.add(param_id=1, value=b"\x02")
+        ordered, matched = p4runtime_pb2.Entity(), p4runtime_pb2.Entity()
+        ordered.CopyFrom(entity)
+        ordered.table_entry.priority = 1
+        matched.CopyFrom(entity)
+        matched.table_entry.match.add(field_id=1).exact.value = b"\x01"
+        refused = [
+            insert(entity),
+            insert(entity),
+            insert(ordered),
+            insert(matched),
+            modify(entity),
+            delete(entity),
+        ]
+        answers = batch_codes(primary.write, *refused)
+        assert [code for code, _ in answers] == 4 * [Code.INVALID_ARGUMENT] + 2 * [Code.NOT_FOUND]
+        assert answers[0][1] == "table I.t has no key: modify its default entry, which is its only entry"
+        assert primary.read(all_entries()) == []
+
+        entity.table_entry.is_default_action = True
+        primary.write(modify(entity))
+        assert primary.read(entity) == [entity]
 
 
 def test_a_batch_with_rollback_applies_all_updates_or_none(configured: Controller, inagg: Switch) -> None:

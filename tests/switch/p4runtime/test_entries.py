@@ -204,7 +204,8 @@ def test_a_key_is_read_back_as_it_was_written(text: str) -> None:
             r'match { field_id: 3 range { low: "\x00" high: "\x01\xff" } } priority: 1',
             "leave a field out",
         ),
-        (KEYLESS, "", "has no key"),
+        (KEYLESS, "priority: 1", "have no priority"),
+        (KEYLESS, r'match { field_id: 1 exact { value: "\x01" } }', "no match field with the id 1"),
     ],
 )
 def test_a_malformed_match_is_refused_with_its_reason(table: int, text: str, reason: str) -> None:

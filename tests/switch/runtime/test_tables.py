@@ -278,6 +278,21 @@ def test_where_an_action_cannot_be_used_is_said() -> None:
         sw.set_default("t", "NoAction")
 
 
+def test_a_table_without_keys_misses_and_runs_its_default_action() -> None:
+    source = v1program(
+        "if (t.apply().hit) { hdr.h.a = 1; } switch (u.apply().action_run) { send: { hdr.h.b = 2; } }",
+        locals="action send(bit<9> port) { sm.egress_spec = port; }"
+        " table t { actions = { send; NoAction; } default_action = NoAction; }"
+        " table u { actions = { send; NoAction; } default_action = NoAction; }",
+    )
+    with Switch.from_source(preprocess_text(source).text) as sw:
+        assert sw.process(1, bytes(8)) == [(0, bytes(8))]
+        sw.set_default("t", "send", {"port": 3})
+        assert sw.process(1, bytes(8)) == [(3, bytes(8))]
+        sw.set_default("u", "send", {"port": 4})
+        assert sw.process(1, bytes(8)) == [(4, b"\0\2" + bytes(6))]
+
+
 def test_an_entry_may_be_const_among_others_that_are_not() -> None:
     source = v1program(
         "t.apply();",

@@ -106,8 +106,6 @@ def parse_fields(
 
 def parse_key(table: Table, message: p4runtime_pb2.TableEntry) -> Key:
     """The match and priority of an entry that is not the default entry."""
-    if not table.fields:
-        raise invalid(f"table {table.name} has no key: its default entry is its only entry")
     if table.needs_priority and message.priority <= 0:
         raise invalid(f"table {table.name}: entries need a priority above 0")
     if not table.needs_priority and message.priority != 0:

@@ -62,7 +62,6 @@ std::uint64_t Table::entry_hash(const Entry& e) const {
 // --- decoding
 
 int Table::decode_entry(const isw_match* match, std::int32_t priority, Entry& out) const {
-    if (info_.field_count == 0) return -EINVAL;
     if (masked_ ? priority <= 0 : priority != 0) return -EINVAL;
     out.priority = priority;
     const int error = decode_key(info_.fields, info_.field_count, match, out);
@@ -167,6 +166,7 @@ int Table::insert_indirect(const isw_match* match, std::int32_t priority, std::u
 }
 
 int Table::add(std::unique_ptr<Entry> e) {
+    if (info_.field_count == 0) return -EINVAL;  // such a table has only a default entry
     if (find_same(*e) != nullptr) return -EEXIST;
     if (entries_.size() >= info_.size) return -ENOSPC;
     if (entries_.size() == entries_.capacity()) entries_.reserve(2 * entries_.size() + 8);
