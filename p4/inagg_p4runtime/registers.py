@@ -8,6 +8,8 @@ from typing import Any
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
+from inagg_p4runtime.names import called
+
 
 @dataclass(frozen=True)
 class Register:
@@ -59,8 +61,7 @@ def find(registers: Sequence[Register], name: str) -> Register:
 
     Raises KeyError if there is none, or more than one.
     """
-    whole = [each for each in registers if each.name == name]
-    found = whole or [each for each in registers if each.name.endswith(f".{name}")]
+    found = called(registers, name, lambda each: each.name)
     if len(found) == 1:
         return found[0]
     names = ", ".join(each.name for each in found or registers) or "none"

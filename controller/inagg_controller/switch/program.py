@@ -36,6 +36,7 @@ from inagg_controller.switch.entries import (
     loss_entry,
     queue_entry,
 )
+from inagg_p4runtime.names import short_names
 
 _POOL = "InaggIngress.pool"
 _SLOT_EPOCH = "InaggIngress.slot_epoch"
@@ -115,15 +116,7 @@ def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Progra
         max_above=min(tables[name].size for name in (PARENT, UPLINK, SERVER)),
         max_shared_jobs=min(tables[SHARING].size, tables[DISPLACEMENT].size // 2),
         max_stations=min(tables[name].size for name in (STATION, SOURCE_MAC, SOURCE_IP)) - 1,
-        counters=_short_names([counter.preamble.name for counter in p4info.counters]),
-    )
-
-
-def _short_names(names: list[str]) -> tuple[str, ...]:
-    """Each name's last part, as in docs/protocol.md; the full name if another has the same last part."""
-    last_parts = [name.rpartition(".")[2] for name in names]
-    return tuple(
-        last if last_parts.count(last) == 1 else name for name, last in zip(names, last_parts, strict=True)
+        counters=short_names([counter.preamble.name for counter in p4info.counters]),
     )
 
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from p4.v1 import p4runtime_pb2
 
+from inagg_p4runtime.names import called
 from inagg_switch.console.handles import Handles
 from inagg_switch.p4runtime.entities.entries import Key
 from inagg_switch.p4runtime.entities.names import Action, Array, Profile, Table, ValueSet
@@ -88,9 +89,7 @@ class Context:
 
     def find(self, items: Iterable[_Named], name: str, what: str) -> _Named:
         """The item with a name, or with a unique ending of it from a dot on."""
-        known = list(items)
-        found = [one for one in known if one.name == name]
-        found = found or [one for one in known if one.name.endswith(f".{name}")]
+        found = called(items, name, lambda one: one.name)
         if len(found) != 1:
             raise wrong(f"Invalid {what} name ({name})")
         return found[0]

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 from p4.config.v1 import p4info_pb2 as pb
 from p4.config.v1.p4types_pb2 import P4BitstringLikeTypeSpec, P4DataTypeSpec
 
+from inagg_p4runtime.names import called
 from inagg_switch.errors import EntryError, UnknownName
 from inagg_switch.program.abi import Match
 from inagg_switch.program.arguments import several, shown
@@ -34,10 +35,7 @@ def find(objects: Iterable[T], name: str, kind: str, owner: str = "") -> T:
     if not isinstance(name, str):
         raise UnknownName(f"{kind}: expected a name, not {shown(name)}")
     listed = list(objects)
-    for one in listed:
-        if one.preamble.name == name:
-            return one
-    found = [one for one in listed if one.preamble.name.endswith(f".{name}")]
+    found = called(listed, name, lambda one: one.preamble.name)
     if len(found) == 1:
         return found[0]
     if found:

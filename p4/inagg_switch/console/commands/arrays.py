@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
+from inagg_p4runtime.names import called
 from inagg_switch.console.commands.tables import entry_of
 from inagg_switch.console.context import MODIFY, CommandError, Context, at_least, exactly, number, wrong
 from inagg_switch.p4runtime.entities.names import Array, Table
@@ -76,12 +77,8 @@ def _direct(
     context: Context, name: str, messages: Iterable[p4info_pb2.DirectCounter | p4info_pb2.DirectMeter]
 ) -> Table | None:
     """The table of a direct counter or meter with a name; None if there is no such."""
-    tables = [
-        context.target.names.tables[one.direct_table_id]
-        for one in messages
-        if one.preamble.name == name or one.preamble.name.endswith(f".{name}")
-    ]
-    return tables[0] if len(tables) == 1 else None
+    found = called(messages, name, lambda one: one.preamble.name)
+    return context.target.names.tables[found[0].direct_table_id] if len(found) == 1 else None
 
 
 def _counter(context: Context, name: str) -> Array | Table:
