@@ -88,24 +88,26 @@ def status(
 
 @app.command()
 def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
-    """Show the switches' counters, without those that are zero.
+    """Show the counters of the switches' programs.
 
-    They count since the switches' start, each port apart. Counters that you have added to inagg.p4 are shown by their
-    index.
+    They count since the switches' start. Those that are zero are left out. The counters of inagg.p4 count each port
+    apart; others are shown by their index.
 
     Example: inagg counters --json
     """
     with errors_explained(needs_root="inagg counters"):
         from inagg_contract.counters import PORT_COUNTERS
         from inagg_contract.documents import dump
-        from inagg_testbed.network.control import switch_controller_of
+        from inagg_testbed.network.control import has_controller
+        from inagg_testbed.operate import switch_reader
 
         manifest = find_ready_run(run)
-        found = switch_controller_of(manifest).counters()
-        fabric = Fabric.from_settings(manifest.settings)
+        found = switch_reader.counters(manifest)
         if as_json:
             print(dump(found))
             return
+        fabric = Fabric.from_settings(manifest.settings)
+        known = PORT_COUNTERS if has_controller(manifest) else frozenset()  # without one, of any program
         cells = [
             (switch, name, index, (f"{count.packets:,}", f"{count.bytes:,}"))
             for switch, counters in found.items()
@@ -115,12 +117,12 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
         by_port = [
             (name, _leads_to(fabric, SwitchPort(switch, port)), *count)
             for switch, name, port, count in cells
-            if name in PORT_COUNTERS
+            if name in known
         ]
         others = [
             (name if fabric.is_star else f"{switch} {name}", str(index), *count)
             for switch, name, index, count in cells
-            if name not in PORT_COUNTERS
+            if name not in known
         ]
         if not cells:
             console.print("nothing has been counted yet")
@@ -152,7 +154,7 @@ def registers(
     Example: inagg registers seen 3 --switch leaf1
     """
     with errors_explained(needs_root="inagg registers"):
-        from inagg_testbed.operate.registers import opened
+        from inagg_testbed.operate.switch_reader import opened
 
         manifest = find_ready_run(run)
         node = switch or Fabric.from_settings(manifest.settings).control_switch

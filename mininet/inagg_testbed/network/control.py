@@ -158,14 +158,14 @@ def controller_of(manifest: Manifest) -> ControllerClient:
     """
     if not has_controller(manifest):
         raise ConfigurationError(
-            f"run {manifest.run} has no controller; `inagg registers`, and P4Runtime's shell for counters, need none"
+            f"run {manifest.run} has no controller; `inagg counters` and `inagg registers` need none"
         )
     node = Fabric.from_settings(manifest.settings).control_switch
     return ControllerClient(manifest.namespace(node).pid, token_path(Path(manifest.settings["results"])))
 
 
 def switch_controller_of(manifest: Manifest) -> ControllerClient:
-    """The same, for what only a controller of switches can do: counters and injected loss.
+    """The same, for what only a controller of switches can do: injected loss, jobs in slots.
 
     Raises ConfigurationError when the testbed has bridges for switches, or no controller.
     """

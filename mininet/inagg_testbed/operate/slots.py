@@ -25,8 +25,8 @@ from inagg_contract.documents import JobStatus
 from inagg_contract.ranks import name_job, name_ranks, place
 from inagg_testbed.network.control import switch_controller_of
 from inagg_testbed.network.lifecycle import Manifest
-from inagg_testbed.operate import registers
-from inagg_testbed.operate.registers import RegisterReader
+from inagg_testbed.operate import switch_reader
+from inagg_testbed.operate.switch_reader import SwitchReader
 from inagg_testbed.terminal import plain_table
 
 Document = dict[str, Any]
@@ -52,15 +52,15 @@ def document(manifest: Manifest) -> Document:
     """
     jobs = [job for job in switch_controller_of(manifest).jobs() if job.state == "running"]
     found: Document = {}
-    for switch in registers.switches(manifest):
-        with registers.opened(manifest, switch) as reader:
+    for switch in switch_reader.switches(manifest):
+        with switch_reader.opened(manifest, switch) as reader:
             here = [job for job in jobs if any(each.switch == switch for each in job.tree)]
             cells = _cells(reader) if here else []
             found[switch] = [on_switch(job, switch, cells) for job in here]
     return found
 
 
-def _cells(reader: RegisterReader) -> list[Cell]:
+def _cells(reader: SwitchReader) -> list[Cell]:
     columns = [reader.read(reader.find(name)).values() for name in _REGISTERS]
     return [Cell(*values) for values in zip(*columns, strict=True)]
 

@@ -19,6 +19,7 @@ from scapy.layers.inet import UDP
 from scapy.utils import rdpcap
 
 from inagg_testbed.network.lifecycle import manifests, tagged_processes
+from tests.switch.snippets import v1program
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.netns
@@ -254,8 +255,26 @@ def test_registers_of_a_running_switch(testbed: Up, job: list[Any]) -> None:
         assert refused.stderr.startswith(f"inagg: {message}"), refused.stderr
 
 
-def test_bridges_have_no_registers(other: Up) -> None:
-    for command in ("registers", "slots"):
+def test_counters_of_any_program_without_a_controller(tmp_path: Path) -> None:
+    program = tmp_path / "count.p4"
+    locals = "counter(512, CounterType.packets_and_bytes) passed;"
+    program.write_text(v1program("passed.count((bit<32>) sm.ingress_port); mark_to_drop(sm);", locals=locals))
+    up = bring_up(tmp_path, "--topology", "tree:2x1", "--p4", str(program), "--no-controller")
+    run = ("--run", up.run)
+    try:
+        assert inagg("counters", *run).stdout == "nothing has been counted yet\n"
+        for host, other in (("h1", "h2"), ("h2", "h1")):
+            inagg("exec", *run, host, "--", "ping", "-c", "1", "-W", "1", other)
+        counted = json.loads(inagg("counters", *run, "--json").stdout)
+        assert counted["root"] == {"passed": {}}
+        assert [counted[leaf]["passed"].keys() for leaf in ("leaf1", "leaf2")] == [{"1"}, {"1"}]
+        assert re.search(r"^leaf1 passed +1 +\d", inagg("counters", *run).stdout, re.MULTILINE)
+    finally:
+        take_down(up)
+
+
+def test_bridges_have_no_registers_and_no_counters(other: Up) -> None:
+    for command in ("registers", "slots", "counters"):
         refused = inagg(command, "--run", other.run)
         assert refused.returncode == 1
         assert f"run {other.run} has bridges for switches" in refused.stderr
@@ -514,9 +533,8 @@ def test_what_is_typed_wrong_is_explained_in_one_line(
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [("counters",), ("loss", "h1", "1%")])
-def test_a_bridge_counts_and_drops_nothing(other: Up, command: tuple[str, ...]) -> None:
-    done = inagg(command[0], "--run", other.run, *command[1:])
+def test_a_bridge_drops_nothing(other: Up) -> None:
+    done = inagg("loss", "--run", other.run, "h1", "1%")
     why = "has bridges for switches, which neither count nor drop packets for inagg"
     assert (done.returncode, done.stderr) == (1, f"inagg: run {other.run} {why}\n")
 

@@ -25,7 +25,7 @@ from inagg_testbed.network.requirements import has_netem
 from inagg_testbed.network.switch_options import SwitchOptions
 from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.topology import run_in_namespace
-from inagg_testbed.operate import registers
+from inagg_testbed.operate import switch_reader
 from inagg_testbed.operate.capture import find_place
 from inagg_testbed.operate.shell import operate
 from inagg_testbed.operate.status import document, take_snapshot, troubles
@@ -150,7 +150,7 @@ def test_the_commands_that_look_into_a_testbed_know_it(
 def test_registers_of_each_switch_can_be_read(testbed: Testbed) -> None:
     in_host(testbed, 2, "ping -c 1 -W 5 -t 78 10.0.1.1")
     for switch, expected in (("s1", {1: 64, 2: 78}), ("s2", {1: 78, 2: 64})):
-        with registers.opened(testbed.run.manifest, switch) as reader:
+        with switch_reader.opened(testbed.run.manifest, switch) as reader:
             found = reader.read(reader.find("last_ttl"))
         assert {port: ttl for port, ttl in found.items() if ttl} == expected
 
