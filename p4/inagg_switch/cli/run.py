@@ -9,10 +9,10 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
-import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -177,9 +177,7 @@ def run(
         config = _source_in_config(program)
         if config is None:
             loaded = Switch.from_p4(program, defines, include_paths=include or (), traced=trace)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    end = _End()
     options = PortOptions(
         offloads=offloads,
         fan_out=fan_out,
@@ -190,7 +188,7 @@ def run(
         captures_by_interface=pcap_by_interface,
     )
     ports = Ports(specs, options)
-    on_trace = _trace_printer(stop) if trace else None
+    on_trace = _trace_printer(end) if trace else None
     try:
         # They listen before a device config is compiled: who starts many switches waits for their ports, and not long.
         with ExitStack() as listening:
@@ -205,7 +203,7 @@ def run(
                 server.load(loaded)
             if console is not None:
                 commands.start()
-            _serve(ports, server, metrics, stop)
+            _serve(ports, server, metrics, end)
     finally:
         ports.stop()
         if stats is not None:
@@ -220,8 +218,8 @@ def _source_in_config(program: Path) -> str | None:
     return source_of(content) if content.lstrip().startswith(b"{") else None
 
 
-def _serve(ports: "Ports", server: "SwitchServer", metrics: str | None, stop: threading.Event) -> None:
-    """Serve P4Runtime, and /metrics at an address, until `stop` is set."""
+def _serve(ports: "Ports", server: "SwitchServer", metrics: str | None, end: "_End") -> None:
+    """Serve P4Runtime, and /metrics at an address, until the end."""
     from inagg_switch.metrics import MetricsServer, SwitchMetrics
 
     with ExitStack() as stack:
@@ -229,11 +227,35 @@ def _serve(ports: "Ports", server: "SwitchServer", metrics: str | None, stop: th
             stack.callback(MetricsServer(metrics, SwitchMetrics(ports, server)).stop)
         server.start()
         print("ready", flush=True)
-        stop.wait()
+        end.wait()
 
 
-def _trace_printer(stop: threading.Event) -> Callable[[str], None]:
-    """A function that prints the lines of packets' paths; sets `stop` when the reader is gone, as in `| head`."""
+class _End:
+    """The end of a switch: SIGINT, SIGTERM, or set().
+
+    A signal may interrupt another thread than the main one, which then stays in a wait for a lock. So it waits for the
+    byte that Python writes for each signal.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+
+    def set(self) -> None:
+        """End the switch."""
+        with suppress(BlockingIOError):  # enough has been written
+            self._writer.send(b"\0")
+
+    def wait(self) -> None:
+        """Wait for the end."""
+        self._reader.recv(1)
+
+
+def _trace_printer(end: _End) -> Callable[[str], None]:
+    """A function that prints the lines of packets' paths; ends the switch when the reader is gone, as in `| head`."""
 
     def write(line: str) -> None:
         # The first line of a packet is at the margin, the others are indented.
@@ -243,7 +265,7 @@ def _trace_printer(stop: threading.Event) -> Callable[[str], None]:
         except BrokenPipeError:
             # Discard later output.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            stop.set()
+            end.set()
 
     return write
 
