@@ -3,11 +3,8 @@
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib.metadata import version
-from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -15,6 +12,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from inagg_switch.connections import LimitedServer
 from inagg_switch.p4runtime.server import ServerError, SwitchServer, host_and_port
 from inagg_switch.ports import Ports
 
@@ -134,38 +132,20 @@ class MetricsServer:
         self._thread.join()
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    """A WSGI server with one thread for each connection, and limits of connections and time."""
-
-    daemon_threads = True
+class _Server(LimitedServer, WSGIServer):
+    """A WSGI server with a limit of time, too."""
 
     def __init__(self, family: int, address: tuple[str, int], most: int, request_s: float) -> None:
         self.address_family = family
-        self._most = most
         self._request_s = request_s
-        self._since: dict[socket.socket, float] = {}
-        super().__init__(address, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if len(self._since) >= self._most:
-            self.shutdown_request(request)
-            return
-        self._since[request] = time.monotonic()
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._since.pop(request, None)
-        super().shutdown_request(request)
+        super().__init__(address, _Handler, most=most)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a client that has gone or was disconnected. (wsgiref reports errors of the application.)"""
 
     def service_actions(self) -> None:
         """End connections whose time is over. serve_forever() calls this twice a second."""
-        for connection, since in list(self._since.items()):
-            if time.monotonic() - since > self._request_s:
-                with suppress(OSError):  # it has ended already
-                    connection.shutdown(socket.SHUT_RDWR)
+        self.end_connections(self._request_s)
 
 
 class _Handler(WSGIRequestHandler):

@@ -2,10 +2,10 @@
 """Listens for clients of the console, and carries out their commands one after the other."""
 
 import logging
-import socketserver
 import threading
-from typing import Any
+from socketserver import StreamRequestHandler
 
+from inagg_switch.connections import LimitedServer
 from inagg_switch.console.interpreter import Interpreter
 from inagg_switch.console.wire import answer, receive
 from inagg_switch.p4runtime.server import ServerError, host_and_port
@@ -22,7 +22,7 @@ class ConsoleServer:
         """Listen at "HOST:PORT". Raises ServerError."""
         host, port = host_and_port(address)
         try:
-            self._server = _Server((host, port), _Client)
+            self._server = _Server((host, port), _Client, most=MAX_CLIENTS)
             self._server.interpreter = interpreter
         except OSError as error:
             raise ServerError(f"cannot serve the console at {address}: {error.strerror or error}") from None
@@ -46,30 +46,13 @@ class ConsoleServer:
         self._server.server_close()
 
 
-class _Server(socketserver.ThreadingTCPServer):
+class _Server(LimitedServer):
     allow_reuse_address = True
-    daemon_threads = True
-    block_on_close = False
     request_queue_size = 128
     interpreter: Interpreter
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._places = threading.BoundedSemaphore(MAX_CLIENTS)
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Refuse a client beyond the limit: its connection is closed."""
-        return self._places.acquire(blocking=False)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve one client, and make room for another."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
-
-
-class _Client(socketserver.StreamRequestHandler):
+class _Client(StreamRequestHandler):
     server: _Server
 
     def handle(self) -> None:

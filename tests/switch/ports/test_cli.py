@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from scapy.utils import rdpcap
 
+from inagg_switch.console.wire import ask
 from inagg_switch.p4runtime.device_config import as_json
 from inagg_switch.program_log import ProgramLog
 from tests import INAGG_P4
@@ -160,6 +161,28 @@ def test_a_switch_says_ready_serves_and_stops_cleanly(
     assert [port["interface"] for port in found["ports"]] == ["port1", "port2"]
     assert all(port["up"] for port in found["ports"])
     assert found["fan_out"] == {"devices": 0, "packets": 0, "refusal": None}
+
+
+@pytest.mark.netns
+def test_a_switch_with_open_connections_leaves_nothing_behind(
+    network: MakeNetwork, switch_command: list[str], tmp_path: Path, connect: Connect
+) -> None:
+    net, path = network(1), tmp_path / "s.sock"
+    places = ("--console", "127.0.0.1:9090", "--metrics", "127.0.0.1:9561", "--grpc", f"unix:{path}")
+    process = net.start_and_wait(net.switch, *switch_command, "run", *net.port_arguments, *places)
+    controller = connect(f"unix:{path}")
+    controller.arbitrate()
+    controller.next()
+    with net.inside(net.switch):
+        console = socket.create_connection(("127.0.0.1", 9090), 20)
+        metrics = socket.create_connection(("127.0.0.1", 9561), 20)
+    with console, metrics, console.makefile("rwb") as stream:
+        assert "Commands" in ask(stream, "help").text
+        metrics.sendall(b"GET /metrics HTTP/1.0\r\n")  # no more
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert [line.partition(": ")[2] for line in err.splitlines()] == ["stream ended: the switch is stopping"]
 
 
 @pytest.mark.netns
