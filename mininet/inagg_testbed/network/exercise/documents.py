@@ -11,11 +11,13 @@ topology.json has
 Unlike utils/run_exercise.py, the reader refuses what it does not know, so that a misspelt key has an effect.
 """
 
+import difflib
 import ipaddress
 import json
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr
 from pydantic import ValidationError as Invalid
@@ -24,6 +26,7 @@ from inagg_contract.documents import Mac
 from inagg_testbed.errors import ConfigurationError
 
 HIGHEST_PORT = 510
+_SHOWN_FAULTS = 5
 _SECONDS = {"": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _DEFAULT_PREFIX = 8  # Mininet's
 _PORT = re.compile(r"(?P<switch>.+)-p(?P<port>\d{1,3})", re.ASCII)
@@ -151,7 +154,7 @@ T = TypeVar("T", bound=BaseModel)
 
 
 def read_document(kind: type[T], path: Path) -> T:
-    """Read a file. Raises ConfigurationError, which names the file and the first fault."""
+    """Read a file. Raises ConfigurationError, which names the file and its faults."""
     try:
         return kind.model_validate(json.loads(path.read_text(), object_pairs_hook=_unique))
     except OSError as error:
@@ -159,12 +162,50 @@ def read_document(kind: type[T], path: Path) -> T:
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"{path}:{error.lineno}:{error.colno}: no JSON: {error.msg}") from error
     except Invalid as error:
-        first = error.errors()[0]
-        # The types of a union are parts of the place.
-        place = ".".join(str(part) for part in first["loc"] if not (isinstance(part, str) and "[" in part))
-        raise ConfigurationError(f"{path}: {place}: {first['msg'].removeprefix('Value error, ')}") from error
+        raise refusal(f"{path}: {fault}" for fault in _faults(kind, error)) from error
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
+
+
+def refusal(faults: Iterable[str]) -> ConfigurationError:
+    """The error for faults, each of which a line tells."""
+    lines = list(faults)
+    more = f"\nand {len(lines) - _SHOWN_FAULTS} more" if len(lines) > _SHOWN_FAULTS else ""
+    return ConfigurationError("\n".join(lines[:_SHOWN_FAULTS]) + more)
+
+
+def _faults(kind: type[BaseModel], error: Invalid) -> list[str]:
+    """The faults that pydantic has found, each with its place. A key that is misspelt is not missing, too."""
+    found: dict[str, str] = {}
+    meant: set[tuple[str, ...]] = set()
+    for each in sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden"):
+        # The types of a union are parts of the place.
+        parts = [str(part) for part in each["loc"] if not (isinstance(part, str) and "[" in part)]
+        text = each["msg"].removeprefix("Value error, ")
+        if each["type"] == "extra_forbidden":
+            known = _keys_at(kind, parts[:-1])
+            close = difflib.get_close_matches(parts[-1], known, 1)
+            meant |= {(*parts[:-1], name) for name in close}
+            hint = f'did you mean "{close[0]}"?' if close else f"known are {', '.join(known)}"
+            text = f"unknown key; {hint}"
+        if each["type"] != "missing" or tuple(parts) not in meant:
+            found.setdefault(".".join(parts), text)  # the first of a union's
+    return [f"{place}: {text}" for place, text in found.items()]
+
+
+def _keys_at(kind: type[BaseModel], place: Sequence[str]) -> list[str]:
+    """The keys of the object at a place of a document."""
+    for part in place:
+        if part in kind.model_fields:  # not the name of a host, nor a number in a list
+            kind = _document_in(kind.model_fields[part].annotation) or kind
+    return list(kind.model_fields)
+
+
+def _document_in(annotation: Any) -> type[BaseModel] | None:
+    """The document of which a field has one, or a collection."""
+    if isinstance(annotation, type) and issubclass(annotation, _Document):
+        return annotation
+    return next(filter(None, map(_document_in, get_args(annotation))), None)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

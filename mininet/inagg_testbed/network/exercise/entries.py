@@ -9,6 +9,7 @@ import ipaddress
 import queue
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,17 @@ import inagg_p4runtime.messages
 import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
 from inagg_switch.errors import SwitchError
 from inagg_switch.program.values import encode, find
-from inagg_testbed.errors import ConfigurationError, ProcessFailedError
-from inagg_testbed.network.exercise.documents import CloneSession, MulticastGroup, Runtime, TableEntry
+from inagg_testbed.errors import ProcessFailedError
+from inagg_testbed.network.exercise.documents import (
+    CloneSession,
+    MulticastGroup,
+    Runtime,
+    TableEntry,
+    refusal,
+)
 
 _TIMEOUT_S = 30.0
 _BATCH = 100  # updates; the answer to more may not fit gRPC's limit for errors
-_SHOWN_ERRORS = 5
 _MAC = re.compile(r"(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}")
 _Value = int | str
 _Update = p4runtime_pb2.Update
@@ -37,10 +43,11 @@ Updates = Sequence[tuple[str, Any]]  # the place in the file, and the update
 def updates(p4info: Path, path: Path, runtime: Runtime) -> Updates:
     """The updates that a runtime JSON stands for, read from `path`.
 
-    Raises ConfigurationError, which names the file and the entry, if the program lacks what it names.
+    Raises ConfigurationError, which names the file and the entries, if the program lacks what they name.
     """
     info = text_format.Parse(p4info.read_text(), p4info_pb2.P4Info())
     found = []
+    faults: list[str] = []
     kinds: dict[str, Sequence[TableEntry | MulticastGroup | CloneSession]] = {
         "table_entries": runtime.table_entries,
         "multicast_group_entries": runtime.multicast_group_entries,
@@ -49,17 +56,29 @@ def updates(p4info: Path, path: Path, runtime: Runtime) -> Updates:
     for kind, entries in kinds.items():
         for number, entry in enumerate(entries):
             place = f"{path}: {kind}.{number}"
-            try:
-                found.append((place, _update(info, entry)))
-            except (SwitchError, ValueError) as error:
-                raise ConfigurationError(f"{place}: {error}") from error
+            wrong: list[str] = []
+            found.append((place, _update(info, entry, wrong)))
+            faults += [f"{place}: {fault}" for fault in wrong]
+    if faults:
+        raise refusal(faults)
     return found
 
 
-def _update(info: p4info_pb2.P4Info, entry: TableEntry | MulticastGroup | CloneSession) -> Any:
+@contextmanager
+def _noted(faults: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except (SwitchError, ValueError) as error:
+        faults.append(str(error))
+
+
+def _update(
+    info: p4info_pb2.P4Info, entry: TableEntry | MulticastGroup | CloneSession, faults: list[str]
+) -> Any:
     update = _Update(type=_Update.INSERT)
     if isinstance(entry, TableEntry):
-        _fill_entry(info, entry, update.entity.table_entry)
+        with _noted(faults):
+            _fill_entry(info, entry, update.entity.table_entry, faults)
         if entry.default_action:
             update.type = _Update.MODIFY
         return update
@@ -75,7 +94,9 @@ def _update(info: p4info_pb2.P4Info, entry: TableEntry | MulticastGroup | CloneS
     return update
 
 
-def _fill_entry(info: p4info_pb2.P4Info, entry: TableEntry, made: Any) -> None:
+def _fill_entry(info: p4info_pb2.P4Info, entry: TableEntry, made: Any, faults: list[str]) -> None:
+    """Fill a P4Runtime entry. Notes the faults of keys and parameters; raises SwitchError for a table or an action that
+    does not exist."""
     table = find(info.tables, entry.table, "table", "the program")
     owner = f"table {table.preamble.name}"
     made.table_id = table.preamble.id
@@ -83,10 +104,11 @@ def _fill_entry(info: p4info_pb2.P4Info, entry: TableEntry, made: Any) -> None:
     made.is_default_action = bool(entry.default_action)
     fields = {field.name: field for field in table.match_fields}
     for name, value in (entry.match or {}).items():
-        field = _named(fields, name, "key", owner)
-        match = _match(field, value if isinstance(value, list) else [value], f"key {name} of {owner}")
-        if match is not None:
-            made.match.append(match)
+        with _noted(faults):
+            field = _named(fields, name, "key", owner)
+            match = _match(field, value if isinstance(value, list) else [value], f"key {name} of {owner}")
+            if match is not None:
+                made.match.append(match)
     actions = [
         action for action in info.actions if action.preamble.id in {ref.id for ref in table.action_refs}
     ]
@@ -94,14 +116,15 @@ def _fill_entry(info: p4info_pb2.P4Info, entry: TableEntry, made: Any) -> None:
     params = {param.name: param for param in action.params}
     made.action.action.action_id = action.preamble.id
     for name in params.keys() - entry.action_params.keys():
-        raise ValueError(f"action {action.preamble.name} needs a value for {name}")
+        faults.append(f"action {action.preamble.name} needs a value for {name}")
     for name, value in entry.action_params.items():
-        param = _named(params, name, "parameter", f"action {action.preamble.name}")
-        values = value if isinstance(value, list) else [value]
-        what = f"parameter {name} of {action.preamble.name}"
-        if len(values) != 1:
-            raise ValueError(f"{what} takes one value")
-        made.action.action.params.add(param_id=param.id, value=_encoded(values[0], param.bitwidth, what))
+        with _noted(faults):
+            param = _named(params, name, "parameter", f"action {action.preamble.name}")
+            values = value if isinstance(value, list) else [value]
+            what = f"parameter {name} of {action.preamble.name}"
+            if len(values) != 1:
+                raise ValueError(f"{what} takes one value")
+            made.action.action.params.add(param_id=param.id, value=_encoded(values[0], param.bitwidth, what))
 
 
 def _named(known: Mapping[str, Any], name: str, kind: str, owner: str) -> Any:
@@ -192,8 +215,7 @@ def _write(stub: Any, device_id: int, batch: Updates) -> None:
         refused = list(_refused(error, batch))
         if not refused:
             raise
-        more = f"\nand {len(refused) - _SHOWN_ERRORS} more" if len(refused) > _SHOWN_ERRORS else ""
-        raise ConfigurationError("\n".join(refused[:_SHOWN_ERRORS]) + more) from error
+        raise refusal(refused) from error
 
 
 def _refused(error: Any, batch: Updates) -> Iterator[str]:

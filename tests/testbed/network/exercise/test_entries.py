@@ -101,3 +101,19 @@ def test_what_the_program_lacks_is_named_with_file_and_entry(
     with pytest.raises(ConfigurationError, match=re.escape(f"{FILE}: table_entries.1: ") + ".*") as caught:
         made(p4info, runtime(ROUTE, entry))
     assert message in str(caught.value)
+
+
+def test_all_faults_of_all_entries_are_named(p4info: Path) -> None:
+    wrong = ROUTE | {"match": {"h.ipv4.dest": 1}, "action_params": {"mac": "ten", "prot": 1}}
+    with pytest.raises(ConfigurationError) as caught:
+        made(p4info, runtime(wrong, ROUTE | {"table": "I.rutes"}))
+    lines = str(caught.value).splitlines()
+    assert [line.removeprefix(f"{FILE}: table_entries.").partition(";")[0] for line in lines] == [
+        "0: table I.routes has no key h.ipv4.dest",
+        "0: action I.forward needs a value for port",
+        "0: parameter mac of I.forward: 'ten' is neither a number nor a MAC, IPv4 or IPv6 address",
+        "0: action I.forward has no parameter prot",
+        "1: the program has no table `I.rutes`",
+    ]
+    with pytest.raises(ConfigurationError, match=r"\nand 4 more$"):
+        made(p4info, runtime(*[wrong] * 2, *[ROUTE | {"table": "I.rutes"}]))

@@ -94,7 +94,14 @@ def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         (lambda t: t["links"].pop(0), "hosts.h1: the host has no link"),
         (lambda t: t["hosts"]["h1"].update(ip="10.0.1"), "hosts.h1.ip: "),
         (lambda t: t["hosts"]["h1"].update(mac="8:0:0"), "hosts.h1.mac: "),
-        (lambda t: t["hosts"]["h1"].update(comands=[]), "hosts.h1.comands: Extra inputs are not permitted"),
+        (
+            lambda t: t["hosts"]["h1"].update(comands=[]),
+            'hosts.h1.comands: unknown key; did you mean "commands"?',
+        ),
+        (
+            lambda t: t["switches"]["s1"].update(colour="red"),
+            "switches.s1.colour: unknown key; known are runtime_json, cli_input, program, cpu_port, priority_queues",
+        ),
         (lambda t: t["switches"].update(h1={}), "h1 is a host and a switch"),
         (
             lambda t: t["switches"]["s1"].update(runtime_json="s7.json"),
@@ -138,6 +145,31 @@ def test_text_that_is_no_document_is_refused(tmp_path: Path, text: str, message:
     path.unlink()
     with pytest.raises(ConfigurationError, match=r"cannot read .*: No such file"):
         read(path)
+
+
+def test_all_faults_are_named_and_a_misspelt_key_is_not_missing(tmp_path: Path) -> None:
+    described = topology()
+    described["host"] = described.pop("hosts")
+    described["switches"]["s1"]["runtimejson"] = described["switches"]["s1"].pop("runtime_json")
+    described["links"][0] = ["h1"]
+    path = write_exercise(tmp_path, described)
+    with pytest.raises(ConfigurationError) as caught:
+        read(path)
+    assert str(caught.value).splitlines() == [
+        f'{path}: switches.s1.runtimejson: unknown key; did you mean "runtime_json"?',
+        f'{path}: host: unknown key; did you mean "hosts"?',
+        f'{path}: links.0: want [end, end, latency, bandwidth], such as ["h1", "s1-p1", "5ms", 10]',
+    ]
+
+
+def test_a_misspelt_key_of_an_entry_is_named(tmp_path: Path) -> None:
+    entry = route("10.0.1.1", 32, "08:00:00:00:01:11", 1)
+    entry["action"] = entry.pop("action_name")
+    path = write_exercise(tmp_path, runtime_jsons=runtimes() | {"s1": runtime(entry)})
+    with pytest.raises(ConfigurationError) as caught:
+        read(path)
+    file = tmp_path / "topo" / "s1.json"
+    assert str(caught.value) == f'{file}: table_entries.0.action: unknown key; did you mean "action_name"?'
 
 
 def test_a_wrong_runtime_json_is_named(tmp_path: Path) -> None:
