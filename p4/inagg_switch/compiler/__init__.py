@@ -66,7 +66,8 @@ def compile_source(source: str, name: str = "<source>", *, traced: bool = False)
     key = _build.cache_key(source, traced=traced)
     artifact = _build.cached(key)
     if artifact is None:
-        artifact = _build.build(key, *generate(source, name, traced=traced))
+        with _build.alone(key):
+            artifact = _build.cached(key) or _build.build(key, *generate(source, name, traced=traced))
     return Compiled(source, artifact)
 
 

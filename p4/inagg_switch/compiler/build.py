@@ -3,13 +3,15 @@
 
 The cache key covers everything that decides the machine code: the preprocessed program, the sources of the compiler
 and of the runtime, the C++ compiler, its flags and the CPU's features. An entry is a directory that appears by rename,
-so parallel compilations of one program are safe. An entry that a crash or a full disk damaged is made again.
+so parallel compilations of one program are safe; a lock makes the others wait for the first. An entry that a crash or a
+full disk damaged is made again.
 
 Code that all programs share is compiled once. The control plane, which every program is linked with, is built with this
 package. The headers are precompiled in parallel with the second program; GCC finds the precompiled header by itself.
 """
 
 import errno
+import fcntl
 import hashlib
 import importlib.util
 import json
@@ -18,8 +20,9 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -85,6 +88,24 @@ def cached(key: str) -> Artifact | None:
     info, layout = (p4info_pb2.P4Info.FromString(files[name]) for name in ("p4info.bin", "layout.bin"))
     constants = json.loads(files["constants.json"])
     return Artifact(folder / "program.so", folder / "program.cpp", info, layout, constants)
+
+
+@contextmanager
+def alone(key: str) -> Iterator[None]:
+    """Hold the lock of a program in a block. Look into the cache inside: the last holder may have made the artifact.
+
+    The kernel releases the lock of a process that dies. Where locks cannot be had, the block runs without.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError):
+            path = cache_folder() / f"{key}.lock"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(path.open("a"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+            stack.callback(
+                path.unlink, missing_ok=True
+            )  # whoever waits has the file, whoever comes the artifact
+        yield
 
 
 def build(

@@ -4,6 +4,7 @@
 import errno
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from importlib.machinery import ModuleSpec
@@ -14,6 +15,7 @@ import pytest
 from inagg_switch import Switch, ToolchainError
 from inagg_switch.compiler import build, compile_file
 from tests.switch.snippets import v1program
+from tests.waiting import wait_until
 
 SMALL = v1program("hdr.h.b = hdr.h.a + 1; sm.egress_spec = 2;")
 PREPROCESSES = '#!/bin/sh\n[ "$1" = -E ] && exec g++ "$@"\n'  # the start of a compiler that fails later
@@ -100,18 +102,54 @@ def test_a_package_built_from_other_sources_is_not_used(
         compile_file(tmp_path / "p.p4")
 
 
-def test_processes_that_compile_the_same_program_at_once_all_succeed(
-    private_cache: Path, tmp_path: Path
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A log of the programs that the C++ compiler has compiled. Where the environment has HANG, it goes on for ever."""
+    log, command = tmp_path / "compiled.log", tmp_path / "g++"
+    hangs = f'echo >> {log}; [ -n "$HANG" ] && exec sleep 1000'
+    command.write_text(f'#!/bin/sh\ncase "$*" in *-shared*) {hangs};; esac\nexec g++ "$@"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("CXX", str(command))
+    return log
+
+
+def start(program: Path, **environment: str) -> "subprocess.Popen[str]":
+    """A process that compiles a program and prints what the program does with a packet. It leads a process group."""
+    code = f"from inagg_switch import Switch; print(Switch.from_p4({str(program)!r}).process(1, bytes(8)))"
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    )
+
+
+def test_processes_that_start_the_same_program_at_once_compile_it_once(
+    private_cache: Path, compiler: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "p.p4").write_text(SMALL)
-    code = f"from inagg_switch import Switch; print(Switch.from_p4({str(tmp_path / 'p.p4')!r}).process(1, bytes(8)))"
-    running = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
+    running = [start(tmp_path / "p.p4") for _ in range(3)]
     outputs = {process.communicate()[0].strip() for process in running}
     assert [process.returncode for process in running] == [0, 0, 0]
     assert outputs == {str([(2, b"\0\x01" + bytes(6))])}
     assert len(programs_in(private_cache)) == 1
+    assert compiler.read_text() == "\n"
+
+
+def test_a_process_that_dies_while_it_compiles_blocks_no_other(
+    private_cache: Path, compiler: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "p.p4").write_text(SMALL)
+    first = start(tmp_path / "p.p4", HANG="1")
+    wait_until(compiler.exists, "the compiler runs")
+    second = start(tmp_path / "p.p4")
+    os.kill(first.pid, signal.SIGKILL)  # its compiler stays
+    try:
+        assert second.communicate(timeout=120)[0].strip() == str([(2, b"\0\x01" + bytes(6))])
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.communicate()
 
 
 @pytest.mark.usefixtures("private_cache")
