@@ -133,6 +133,25 @@ def test_options_that_cannot_be_are_explained_before_anything_starts(
     assert not (tmp_path / "results").exists()
 
 
+def test_a_faulty_program_is_reported_before_there_is_a_network(tmp_path: Path) -> None:
+    program = tmp_path / "bad.p4"
+    headers = "struct headers_t { } struct metadata_t { }"
+    program.write_text(TO_ONE_PORT.replace('#include "headers.p4"', headers).replace("OUT", "nosuch"))
+    options = (
+        "--results",
+        str(tmp_path / "results"),
+        "--p4",
+        str(program),
+        "--no-controller",
+        "--workers",
+        "2",
+    )
+    done = CliRunner().invoke(app, ["up", *options])
+    assert done.exit_code == 1
+    assert re.search(r"bad.p4:8:\d+: error: `nosuch` is not declared\n", done.output)
+    assert "network of" not in done.output
+
+
 def test_the_switches_options_are_called_and_explained_as_inagg_switch_does() -> None:
     def described(command: str, of: typer.Typer) -> dict[str, tuple[str | None, str | None]]:
         found = typer.main.get_command(of).commands[command].params  # type: ignore[attr-defined]

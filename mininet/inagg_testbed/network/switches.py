@@ -60,12 +60,18 @@ class SwitchTarget(Protocol):
     max_slots: int | None
     offloads: bool
 
-    def start(
-        self, network: Network, results: Path, addresses: Mapping[str, str]
-    ) -> tuple[list[NodeProcess], Pipeline | None]:
-        """Start every switch on its ports; return the processes and, if programmable, the pipeline of all.
+    def compile(self, results: Path, mtu: int) -> Pipeline | None:
+        """Compile what the switches run, before there is a network; return the pipeline if all have the same.
 
-        addresses: where each switch serves P4Runtime (`p4runtime_addresses`).
+        mtu: of the links. Raises ProcessFailedError with the compiler's messages, and ConfigurationError.
+        """
+
+    def start(
+        self, network: Network, results: Path, addresses: Mapping[str, str], pipeline: Pipeline | None
+    ) -> list[NodeProcess]:
+        """Start every switch on its ports; return the processes.
+
+        addresses: where each switch serves P4Runtime (`p4runtime_addresses`). pipeline: what compile() has returned.
         """
 
 
@@ -122,18 +128,18 @@ class ModelSwitch:
     max_slots: int | None = None
     offloads: bool = True
 
-    def start(
-        self, network: Network, results: Path, addresses: Mapping[str, str]
-    ) -> tuple[list[NodeProcess], Pipeline | None]:
+    def compile(self, results: Path, mtu: int) -> Pipeline:
         """See SwitchTarget."""
         folder = results / "p4"
-        compiler = [
-            command_path("inagg-switch"),
-            "compile",
-            *_compiling(network, self.controlled, self.options),
-        ]
+        compiler = [command_path("inagg-switch"), "compile", *_compiling(mtu, self.controlled, self.options)]
         compile_program([*compiler, str(self.program), "-o", str(folder)])
-        pipeline = Pipeline(folder / "p4info.txtpb", folder / self.program.name)
+        return Pipeline(folder / "p4info.txtpb", folder / self.program.name)
+
+    def start(
+        self, network: Network, results: Path, addresses: Mapping[str, str], pipeline: Pipeline | None
+    ) -> list[NodeProcess]:
+        """See SwitchTarget."""
+        assert pipeline is not None
         processes = []
         for switch, address in addresses.items():
             command = [
@@ -147,7 +153,7 @@ class ModelSwitch:
             processes.append(start_model(network, switch, address, command, results, self.options))
         for process in processes:
             process.wait_for_line("ready", timeout_s=READY_TIMEOUT_S)
-        return processes, pipeline
+        return processes
 
 
 def start_model(
@@ -182,11 +188,9 @@ class Bmv2Switch:
     max_slots: int | None = 32
     offloads: bool = False
 
-    def start(
-        self, network: Network, results: Path, addresses: Mapping[str, str]
-    ) -> tuple[list[NodeProcess], Pipeline | None]:
+    def compile(self, results: Path, mtu: int) -> Pipeline:
         """See SwitchTarget."""
-        compiler, switch = command_path("p4c-bm2-ss"), command_path("simple_switch_grpc")
+        compiler = command_path("p4c-bm2-ss")
         folder = results / "p4"
         folder.mkdir(exist_ok=True)
         pipeline = Pipeline(folder / "p4info.txtpb", folder / "prog.json")
@@ -199,8 +203,15 @@ class Bmv2Switch:
             str(pipeline.device_config),
         ]
         compile_program(
-            [compiler, *options, *_compiling(network, self.controlled, self.options), str(self.program)]
+            [compiler, *options, *_compiling(mtu, self.controlled, self.options), str(self.program)]
         )
+        return pipeline
+
+    def start(
+        self, network: Network, results: Path, addresses: Mapping[str, str], pipeline: Pipeline | None
+    ) -> list[NodeProcess]:
+        """See SwitchTarget."""
+        switch = command_path("simple_switch_grpc")
         processes = []
         for name, address in addresses.items():
             log = results / _named(network, "bmv2", name)
@@ -217,7 +228,7 @@ class Bmv2Switch:
                 command += ["-i", f"{number}@{interface}"]
             command += ["--", "--grpc-server-addr", address, *_cpu_port(self.controlled, self.options)]
             processes.append(_start(network, name, command, results))
-        return processes, pipeline
+        return processes
 
 
 @dataclass
@@ -227,20 +238,23 @@ class BridgeSwitch:
     max_slots: int | None = None
     offloads: bool = True
 
+    def compile(self, results: Path, mtu: int) -> None:
+        """See SwitchTarget."""
+
     def start(
-        self, network: Network, results: Path, addresses: Mapping[str, str]
-    ) -> tuple[list[NodeProcess], Pipeline | None]:
+        self, network: Network, results: Path, addresses: Mapping[str, str], pipeline: Pipeline | None
+    ) -> list[NodeProcess]:
         """See SwitchTarget."""
         network.make_bridges(own_links=False)
         for switch in network.fabric.switches:
             shown = run_in_namespace(network.switch_node(switch).pid, "ip -details link show")
             write_text(results / f"{_named(network, 'switch', switch)}.log", shown)
-        return [], None
+        return []
 
 
-def _compiling(network: Network, controlled: bool, options: SwitchOptions) -> list[str]:
+def _compiling(mtu: int, controlled: bool, options: SwitchOptions) -> list[str]:
     """Compiler options of the program."""
-    words = [f"-D{WORDS_MACRO}={words_for_mtu(network.spec.mtu)}"] if controlled else []
+    words = [f"-D{WORDS_MACRO}={words_for_mtu(mtu)}"] if controlled else []
     return [*words, *options.compiling]
 
 

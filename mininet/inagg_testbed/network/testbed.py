@@ -336,13 +336,17 @@ def open_testbed(
             rates = {_lower(fabric, port): spec.rate_bps for port, spec in (specs or {}).items()}
             run.manifest.settings["rates"] = rates
 
-        def enter(stage: str, shown: str | None = None) -> None:
+        def enter(stage: str) -> None:
+            is_first = "stage" not in run.manifest.settings
             run.manifest.settings["stage"] = stage
             run.save()
-            on_stage(shown or stage)
+            on_stage(f"run {run.id}: {stage}" if is_first else stage)
 
-        network_of = f"network of {_described(fabric)}"
-        enter(network_of, f"run {run.id}: {network_of}")
+        pipeline = None
+        if switch != "bridge":
+            enter("compiling the P4 program")
+            pipeline = target.compile(results, link.mtu)
+        enter(f"network of {_described(fabric)}")
         network = Network(
             run, fabric=fabric, spec=link, uplink=uplink, specs=specs, bridge=gloo_over == "bridge"
         )
@@ -352,6 +356,7 @@ def open_testbed(
             controlled=controlled,
             switch_options=switch_options,
             environment=environment or {},
+            pipeline=pipeline,
         )
         run.manifest.settings["environment"] = testbed.node_environments()
         run.save()
@@ -384,8 +389,7 @@ def _start_switches(testbed: Testbed, target: SwitchTarget) -> Path:
     topology = results / "topology.toml"
     if testbed.controlled:
         write_text(topology, topology_toml(network.fabric, addresses))
-    processes, testbed.pipeline = target.start(network, results, addresses)
-    testbed.services.extend(processes)
+    testbed.services.extend(target.start(network, results, addresses, testbed.pipeline))
     return topology
 
 

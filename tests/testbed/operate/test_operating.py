@@ -198,16 +198,16 @@ def test_the_hints_work_while_another_testbed_is_up(testbed: Up, other: Up) -> N
 def test_a_testbed_that_starts_says_so(starting: str, command: str) -> None:
     words = ("h1", "true") if command == "exec" else ()
     done = inagg(command, "--run", starting, *words)
-    why = "is starting (network of 2 hosts): wait until `inagg status` shows it up"
+    why = "is starting (compiling the P4 program): wait until `inagg status` shows it up"
     assert (done.returncode, done.stderr) == (1, f"inagg: run {starting} {why}\n")
 
 
 def test_status_names_what_is_starting(starting: str) -> None:
     done = inagg("status", "--run", starting)
-    assert (done.returncode, done.stdout) == (1, f"run {starting} is starting: network of 2 hosts\n")
+    assert (done.returncode, done.stdout) == (1, f"run {starting} is starting: compiling the P4 program\n")
     assert done.stderr == ""
     found = json.loads(inagg("status", "--run", starting, "--json").stdout)
-    assert (found["starting"], found["ports"], found["jobs"]) == ("network of 2 hosts", [], [])
+    assert (found["starting"], found["ports"], found["jobs"]) == ("compiling the P4 program", [], [])
 
 
 def test_status_shows_jobs_ranks_and_rates(testbed: Up, job: list[Any]) -> None:

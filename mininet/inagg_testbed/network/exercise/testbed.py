@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError
 from inagg_testbed.network.exercise.layout import Exercise, ExerciseSwitch, read_exercise
@@ -28,6 +28,9 @@ from inagg_testbed.network.switches import (
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import Network
 
+if TYPE_CHECKING:
+    from inagg_testbed.network.exercise.entries import Updates
+
 log = logging.getLogger(__name__)
 
 CONSOLE_PORT = 9090  # in the network namespace of each switch; simple_switch_CLI's default
@@ -42,53 +45,54 @@ class ExerciseSwitches:
 
     def __init__(self, exercise: Exercise, options: SwitchOptions, relay: Relay) -> None:
         self._exercise, self._options, self._relay = exercise, options, relay
+        self._pipelines: dict[Path, Pipeline] = {}
+        self._wanted: dict[str, Updates] = {}  # by switch
+
+    def compile(self, results: Path, mtu: int) -> None:
+        """See SwitchTarget. Reads the entries, too."""
+        from inagg_testbed.network.exercise import entries  # imports the switch, which takes time
+
+        for program in self._exercise.programs:
+            self._pipelines[program] = compiled(results, program, self._options)
+        for switch in self._exercise.switches:
+            if switch.runtime is not None and switch.runtime_path is not None:
+                p4info = self._pipelines[switch.program].p4info
+                self._wanted[switch.name] = entries.updates(p4info, switch.runtime_path, switch.runtime)
 
     def start(
-        self, network: Network, results: Path, addresses: Mapping[str, str]
-    ) -> tuple[list[NodeProcess], Pipeline | None]:
+        self, network: Network, results: Path, addresses: Mapping[str, str], pipeline: Pipeline | None
+    ) -> list[NodeProcess]:
         """See SwitchTarget."""
-        from inagg_testbed.network.exercise import (
-            console,
-            entries,
-        )  # these import the switch, which takes time
+        from inagg_testbed.network.exercise import console, entries
 
-        pipelines = {
-            program: compiled(results, program, self._options) for program in self._exercise.programs
-        }
-        wanted = [
-            ()
-            if switch.runtime is None or switch.runtime_path is None
-            else entries.updates(pipelines[switch.program].p4info, switch.runtime_path, switch.runtime)
-            for switch in self._exercise.switches
-        ]
         with ExitStack() as on_error:
             processes = []
             for switch in self._exercise.switches:
                 address = addresses[switch.name]
-                processes.append(self._started(network, results, switch, pipelines, address))
+                processes.append(self._started(network, results, switch, address))
                 on_error.callback(processes[-1].stop)
             for process in processes:
                 process.wait_for_line("ready", timeout_s=READY_TIMEOUT_S)
             for host, commands in self._exercise.commands.items():
                 run_commands(network, results, host, commands)
-            for switch, updates in zip(self._exercise.switches, wanted, strict=True):
+            for switch in self._exercise.switches:
                 if switch.cli_input is not None:
                     pid, said = network.pid_of(switch.name), results / f"cli-{switch.name}.log"
                     console.run_commands(pid, CONSOLE_PORT, switch.cli_input, said)
+                updates = self._wanted.get(switch.name, ())
                 entries.load(addresses[switch.name], device_id(network, switch.name), updates)
             on_error.pop_all()
         self._relay.serve([addresses[name].removeprefix("unix:") for name in network.fabric.switches])
-        return processes, None
+        return processes
 
     def _started(
         self,
         network: Network,
         results: Path,
         switch: ExerciseSwitch,
-        pipelines: Mapping[Path, Pipeline],
         address: str,
     ) -> NodeProcess:
-        command = [str(pipelines[switch.program].device_config), "--device-id"]
+        command = [str(self._pipelines[switch.program].device_config), "--device-id"]
         command.append(str(device_id(network, switch.name)))
         command += ["--console", f"127.0.0.1:{CONSOLE_PORT}"]
         cpu_port = self._options.cpu_port if switch.cpu_port is None else switch.cpu_port
