@@ -27,6 +27,7 @@ _COME_WITH = {
     "pydantic-core": "pydantic",
     "starlette": "fastapi",
     "googleapis-common-protos": "p4runtime",
+    "ipython": "p4runtime-shell",
 }
 
 

@@ -44,11 +44,13 @@ def shell(
     """Open p4runtime-shell, with commands for registers.
 
     It is like `python -m p4runtime_sh`, but works with any version of protobuf. The commands are `registers()` and
-    `register_entry["NAME"](index=3).read(print)`.
+    `register_entry["NAME"](index=3).read(print)`. It takes a file, too (`< commands.py`): exit status 1 if one of the
+    commands fails.
     """
     from inagg_switch.cli.shell import open_shell
 
-    open_shell(options or [])
+    if open_shell(options or []):
+        raise typer.Exit(1)
 
 
 app.command()(programs.explain)

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """p4runtime-shell with registers, which it lacks."""
 
+import codeop
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import p4runtime_sh.shell as sh
+from IPython.terminal.ipapp import TerminalIPythonApp
+from IPython.terminal.prompts import Prompts
 from p4.v1 import p4runtime_pb2
 from p4runtime_sh.p4runtime import parse_p4runtime_error
 
@@ -100,15 +104,94 @@ def _find(name: str) -> Register:
         raise sh.UserError(error.args[0]) from None
 
 
-def open_shell(options: Sequence[str]) -> None:
-    """Run p4runtime-shell with its options until the user leaves it."""
+class _NoPrompts(Prompts):  # type: ignore[misc]
+    """Prints no prompts."""
+
+    def in_prompt_tokens(self, cli: object = None) -> list[tuple[Any, str]]:
+        """Before a command."""
+        return []
+
+    def continuation_prompt_tokens(
+        self, cli: object = None, width: int | None = None
+    ) -> list[tuple[Any, str]]:
+        """Inside a block."""
+        return []
+
+    def out_prompt_tokens(self) -> list[tuple[Any, str]]:
+        """Before the value of a command."""
+        return []
+
+
+_CONTINUES = re.compile(r"(else|elif|except|finally)\b")
+
+
+def _statements(lines: Iterable[str]) -> Iterator[str]:
+    """The statements of a file, each once it is read. A block ends before the next line that is not indented."""
+    text = ""
+    for line in lines:
+        is_next = line[0].strip() != "" and not _CONTINUES.match(line)
+        if text and is_next and _is_whole(text):
+            yield text
+            text = ""
+        text += line
+        if line.strip() and _is_whole(text.removesuffix("\n")):
+            yield text
+            text = ""
+    if text.strip():
+        yield text
+
+
+def _is_whole(text: str) -> bool:
+    """Whether text is a statement, or no Python, such as a command of IPython. A block is one with an empty line."""
+    try:
+        return codeop.compile_command(text) is not None
+    except (SyntaxError, ValueError, OverflowError):
+        return True
+
+
+def _run_plain(user_ns: dict[str, Any], config: Any) -> int:
+    """Run commands as start_ipython() does, with plain text as output. Returns the number of those that failed."""
+    shell = config.TerminalInteractiveShell
+    shell.banner1 = shell.separate_in = ""
+    shell.prompts_class, shell.colors = _NoPrompts, "NoColor"
+    shell.simple_prompt, shell.term_title, shell.confirm_exit = True, False, False
+    failed = []
+
+    def report(_shell: object, _kind: object, error: Exception, _traceback: object, **_: object) -> None:
+        failed.append(error)
+        print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
+
+    app = TerminalIPythonApp.instance(user_ns=user_ns, config=config)
+    app.initialize([])
+    app.shell.set_custom_exc((Exception,), report)
+    if sys.stdin.isatty():
+        app.start()
+    else:
+        for statement in _statements(sys.stdin):
+            if app.shell.keep_running:  # not after exit()
+                app.shell.run_cell(statement)
+    return len(failed)
+
+
+def open_shell(options: Sequence[str]) -> int:
+    """Run p4runtime-shell with its options until the user leaves it.
+
+    If stdin or stdout is no terminal, the output is plain text, and an exception one line on stderr. Returns the number
+    of commands that have failed then.
+    """
+    failed = 0
     start = sh.start_ipython
 
-    def start_with_registers(user_ns: dict[str, Any], **settings: Any) -> None:
+    def start_with_registers(user_ns: dict[str, Any], config: Any, **settings: Any) -> None:
+        nonlocal failed
         registers = _Registers()
         ours = {"RegisterEntry": RegisterEntry, "register_entry": registers, "registers": registers}
-        start(user_ns=user_ns | ours, **settings)
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            start(user_ns=user_ns | ours, config=config, **settings)
+        else:
+            failed = _run_plain(user_ns | ours, config)
 
     sh.start_ipython = start_with_registers
     sys.argv = ["inagg-switch shell", *options]
     sh.main()
+    return failed

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """p4runtime-shell 0.0.6, unmodified, drives the switch with p4/inagg.p4."""
 
+import os
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 
 import p4runtime_sh.shell as sh
@@ -211,3 +214,76 @@ def test_a_second_controller_with_a_higher_id_takes_over(
 
 def test_the_api_version(shell: ModuleType) -> None:
     assert sh.APIVersion() == "1.4.1"
+
+
+def test_a_file_of_commands_gets_plain_text_and_a_line_for_each_failure(
+    address: str, config: sh.FwdPipeConfig, switch_command: list[str], tmp_path: Path
+) -> None:
+    commands = [
+        f'entry = table_entry["{ARP}"](action="InaggIngress.arp_responder.answer")',
+        'entry.match.set(ip="10.0.0.253"); entry.action.set(mac="02:49:41:00:00:01")',
+        "entry.insert()",
+        "entry.insert()",
+        "for number in range(2):",
+        "    try:",
+        "        print(number)",
+        "",
+        "    finally:",
+        "        print(-number)",
+        "else:",
+        "    print('for')",
+        'table_entry["nosuch"]',
+        "1 = 2",
+        'register_entry["slot_epoch"](index=3).read(print)',
+        "exit()",
+        "print('not reached')",
+    ]
+    options = [
+        "--grpc-addr",
+        address,
+        "--device-id",
+        "1",
+        "--election-id",
+        "0,1",
+        "--config",
+        ",".join(config),
+    ]
+    done = subprocess.run(
+        [*switch_command, "shell", *options],
+        input="\n".join(commands) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "HOME": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout
+    assert done.stdout.endswith("\n0\n0\n1\n-1\nfor\nInaggIngress.slot_epoch[3] = 0 (0x0)\n")
+    reports = [line.partition(": ") for line in done.stderr.splitlines()]
+    assert [kind for kind, *_ in reports] == ["P4RuntimeWriteException", "UserError", "SyntaxError"]
+    assert "ALREADY_EXISTS" in reports[0][2]
+    assert reports[1][2] == "table 'nosuch' does not exist"
+
+
+@pytest.mark.usefixtures("shell")
+def test_on_a_terminal_the_shell_has_prompts_and_colours(
+    address: str, switch_command: list[str], tmp_path: Path
+) -> None:
+    end, terminal = os.openpty()
+    options = ["--grpc-addr", address, "--device-id", "1", "--election-id", "0,2"]
+    with subprocess.Popen(
+        [*switch_command, "shell", *options],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env={**os.environ, "HOME": str(tmp_path), "TERM": "xterm"},
+        start_new_session=True,
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        while b"P4Runtime sh" not in shown:
+            shown += os.read(end, 4096)
+        process.kill()
+    os.close(end)
+    assert b"\x1b[" in shown
