@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A user's P4 program between hosts: the commands of docs/switch.md, word for word."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -74,6 +75,25 @@ def test_the_manuals_program_forwards_once_its_entries_are_there(tmp_path: Path)
         )
         assert "Error" not in said
         assert reached()
+
+        script = tmp_path / "learn.py"
+        script.write_text(section.partition("```python\n")[2].partition("```")[0])
+        inside = ["mnexec", "-a", str(testbed.network.switch.pid), "sh", "-c"]
+        with subprocess.Popen(
+            [*inside, f"exec {shell.replace('0,1', '0,2')} < {script}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "HOME": str(tmp_path)},
+        ) as learning:
+            assert learning.stdout is not None
+            try:
+                assert learning.stdout.readline() == "learning\n"
+                assert reached()
+                learnt = {learning.stdout.readline() for _ in range(2)}
+            finally:
+                learning.kill()
+        assert learnt == {"02000a000001 is at port 1\n", "02000a000002 is at port 2\n"}
 
 
 def test_the_switches_options_reach_compiler_and_switch(tmp_path: Path) -> None:
