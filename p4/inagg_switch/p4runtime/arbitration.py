@@ -62,12 +62,10 @@ class Arbitration:
         role_name = message.role.name
         self._check(session, message, role_name)
         election_id = election_id_of(message.election_id) if message.HasField("election_id") else None
-        role = self._roles.setdefault(role_name, _Role())
-        if election_id is not None and any(
-            other is not session and other.election_id == election_id for other in role.sessions
-        ):
+        if self.is_taken(session, message):
             # Begins as PI's message, which clients look for to try another id: finsy, for one.
             raise invalid(f"Election id already exists: another live controller has {election_id}")
+        role = self._roles.setdefault(role_name, _Role())
         was_primary = role.primary
         if session.role is None:
             session.role = role_name
@@ -77,6 +75,14 @@ class Arbitration:
             role.highest = election_id
         primary_touched = role.primary is session or was_primary is not role.primary
         return list(self._notify(role_name, role.sessions if primary_touched else [session]))
+
+    def is_taken(self, session: Session, message: p4runtime_pb2.MasterArbitrationUpdate) -> bool:
+        """Whether another session of the role has the election id of a message."""
+        role = self._roles.get(message.role.name)
+        if role is None or not message.HasField("election_id"):
+            return False
+        wanted = election_id_of(message.election_id)
+        return any(other is not session and other.election_id == wanted for other in role.sessions)
 
     def _check(
         self, session: Session, message: p4runtime_pb2.MasterArbitrationUpdate, role_name: str

@@ -14,6 +14,7 @@ from inagg_switch.p4runtime.streams import Stream
 
 logger = logging.getLogger(__name__)
 
+_ENDING_S = 0.5
 MAX_STREAMS = 32  # each holds a thread, even before its controller has sent an arbitration message
 MAX_QUEUED_MESSAGES = (
     1000  # packets, digest lists and idle entries for one controller; further ones are dropped
@@ -25,6 +26,7 @@ class Controllers:
 
     def __init__(self, device_id: int) -> None:
         self._lock = threading.Lock()  # guards the other attributes
+        self._closed = threading.Condition(self._lock)
         self._arbitration = Arbitration(device_id)
         self._streams: dict[Session, Stream] = {}
 
@@ -42,12 +44,21 @@ class Controllers:
         with self._lock:
             self._deliver(self._arbitration.disconnect(session))
             del self._streams[session]
+            self._closed.notify_all()
 
     def end_all(self, error: RequestError) -> None:
         """End every stream with an error."""
         with self._lock:
             for stream in self._streams.values():
                 stream.end(error)
+
+    def wait_for_id(self, session: Session, message: p4runtime_pb2.MasterArbitrationUpdate) -> None:
+        """Wait a moment while another session has the election id.
+
+        A client may end its stream and connect again at once: the end may then come after the new stream's message.
+        """
+        with self._closed:
+            self._closed.wait_for(lambda: not self._arbitration.is_taken(session, message), _ENDING_S)
 
     def arbitrate(self, session: Session, message: p4runtime_pb2.MasterArbitrationUpdate) -> None:
         """Handle a MasterArbitrationUpdate and notify the sessions that it affects. Raises RequestError."""

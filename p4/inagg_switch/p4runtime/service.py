@@ -321,6 +321,7 @@ class P4RuntimeService:
     ) -> p4runtime_pb2.StreamMessageResponse | None:
         kind = request.WhichOneof("update")
         if kind == "arbitration":
+            self._controllers.wait_for_id(session, request.arbitration)
             # A Write in progress completes before the primary changes (specification, 5.3).
             with self._state:
                 self._controllers.arbitrate(session, request.arbitration)

@@ -2,6 +2,7 @@
 """The P4Runtime server over real gRPC: pipeline configs, permission to write, streams, addresses."""
 
 import re
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -385,6 +386,17 @@ def test_bad_arbitration_ends_the_stream(
         assert controller.next().arbitration.status.code == Code.OK
         controller.arbitrate(**then)
     assert controller.next().code() == code
+
+
+def test_a_client_may_end_its_stream_and_connect_again_at_once(
+    address: str, primary: Controller, connect: Connect
+) -> None:
+    """As p4runtime_lib of p4lang/tutorials does between two tests. The end comes late here."""
+    late = threading.Timer(0.1, primary.close)
+    again = connect(address)
+    again.arbitrate()
+    late.start()
+    assert again.next().arbitration.status.code == Code.OK
 
 
 def test_an_election_id_in_use_ends_the_new_stream_only(
