@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """python -m inagg_switch.shims COMMAND ARGUMENT...: runs a command under its name, such as simple_switch_grpc."""
 
+import ctypes
 import sys
 from importlib.metadata import version
 
 import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
+
+_PR_SET_NAME = 15  # linux/prctl.h
+
+
+def _be_called(name: str) -> None:
+    """Name the process, so that `pkill simple_switch` of scripts finds it."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def main() -> None:
@@ -23,6 +31,7 @@ def main() -> None:
         sys.exit(switch_cli.main(arguments))
     from inagg_switch.shims import simple_switch
 
+    _be_called(name)
     sys.exit(simple_switch.main(name, arguments))
 
 

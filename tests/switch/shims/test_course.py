@@ -92,6 +92,8 @@ def course(network: MakeNetwork, shims: Path, tmp_path: Path) -> Course:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
+    """End a switch as scripts do that find it by its name (pkill simple_switch)."""
+    assert Path(f"/proc/{process.pid}/comm").read_text().startswith("simple_switch")
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
 
