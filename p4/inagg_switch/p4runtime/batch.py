@@ -18,6 +18,9 @@ MAX_UPDATES = 200_000  # of a request
 MAX_UPDATE_BYTES = 1 << 20
 _KEPT = 1000  # the first updates are kept decoded between check and write; later ones are decoded twice
 
+# Updates whose result the client cannot receive are not tried.
+NOT_TRIED = RequestError(Code.CANCELLED, "not tried: the client has gone, or its deadline is over")
+
 Attempt = Callable[[Target, p4runtime_pb2.Update], RequestError | None]
 
 
@@ -46,10 +49,12 @@ class WriteBatch:
     def __len__(self) -> int:
         return self._size
 
-    def check(self) -> None:
-        """Raise RequestError if an update cannot be decoded."""
+    def check(self, go_on: Callable[[], object] = lambda: None) -> None:
+        """Raise RequestError if an update cannot be decoded. go_on: called now and then; raises to give up."""
         if self._tables.is_sound:
             for place in range(self._size):
+                if not place % _KEPT:
+                    go_on()
                 if not self._tables.is_plain(place):
                     update = self._decode(place)
                     if place < _KEPT:
@@ -80,11 +85,16 @@ class WriteBatch:
         return target.entries.take_back(self._tables, written.start, written.stop)
 
 
-def write_each(target: Target, batch: WriteBatch, attempt: Attempt) -> list[RequestError | None]:
-    """CONTINUE_ON_ERROR: apply each update; return the errors of `attempt`, one for each update."""
+def write_each(
+    target: Target, batch: WriteBatch, attempt: Attempt, there: Callable[[], bool] = lambda: True
+) -> list[RequestError | None]:
+    """CONTINUE_ON_ERROR: apply each update while the client is there; return the errors of `attempt`, one for each."""
     errors: list[RequestError | None] = [None] * len(batch)
     place = 0
     while (place := batch.write_entries(target, place)) < len(batch):
+        if not there():
+            errors[place:] = [NOT_TRIED] * (len(batch) - place)
+            break
         errors[place] = attempt(target, batch.update(place))
         place += 1
     return errors

@@ -46,6 +46,11 @@ class Controllers:
             del self._streams[session]
             self._closed.notify_all()
 
+    def has(self, session: Session) -> bool:
+        """Whether the call of a session goes on."""
+        with self._lock:
+            return session in self._streams
+
     def end_all(self, error: RequestError) -> None:
         """End every stream with an error."""
         with self._lock:

@@ -5,6 +5,7 @@ State that controllers write is looked up at once, so that a Read shows a state 
 it is sent. Cells of counters, meters and registers, which packets change anyway, are looked up when they are sent.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -40,20 +41,37 @@ MAX_HELD_BYTES = 256 << 20  # that all Reads together may have looked up and not
 _ENTRY_BYTES = 1000  # estimated memory of an entry that is not encoded yet
 
 
-class Room:
-    """The memory that Reads hold, of MAX_HELD_BYTES. Not thread-safe."""
+class AllReads:
+    """The memory that all Reads hold, of MAX_HELD_BYTES."""
 
     def __init__(self) -> None:
         self.held = 0
+        self.lock = threading.Lock()
+
+
+class Room:
+    """The memory that one Read holds, until give_back()."""
+
+    def __init__(self, all_reads: AllReads | None = None) -> None:
+        self._all = all_reads or AllReads()
+        self._held = 0
 
     def take(self, size: int) -> None:
         """Take `size` bytes. Raises RequestError if there is no room; a Read alone always has room."""
-        if self.held and self.held + size > MAX_HELD_BYTES:
-            raise RequestError(
-                Code.RESOURCE_EXHAUSTED,
-                "too much is being read at the same time: read a table at a time, or later",
-            )
-        self.held += size
+        with self._all.lock:
+            if self._all.held and self._all.held + size > MAX_HELD_BYTES:
+                raise RequestError(
+                    Code.RESOURCE_EXHAUSTED,
+                    "too much is being read at the same time: read a table at a time, or later",
+                )
+            self._all.held += size
+            self._held += size
+
+    def give_back(self) -> None:
+        """Give everything back."""
+        with self._all.lock:
+            self._all.held -= self._held
+            self._held = 0
 
 
 @dataclass

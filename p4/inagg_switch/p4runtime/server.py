@@ -19,14 +19,14 @@ from inagg_switch.p4runtime.controllers import MAX_STREAMS
 from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.pipeline import Pipeline
 from inagg_switch.p4runtime.requests import MAX_MESSAGE_BYTES
-from inagg_switch.p4runtime.service import MAX_READS, P4RuntimeService
+from inagg_switch.p4runtime.service import MAX_READS, MAX_WRITES, P4RuntimeService
 from inagg_switch.ports import Ports
 from inagg_switch.program_log import ProgramLog
 from inagg_switch.switch import Switch
 
 logger = logging.getLogger(__name__)
 
-_THREADS = MAX_STREAMS + MAX_READS + 32  # 32 are left for other requests
+_THREADS = MAX_STREAMS + MAX_READS + MAX_WRITES + 32  # 32 are left for other requests
 _MAX_CALLS = 1024  # that may wait for a thread; further calls end with RESOURCE_EXHAUSTED
 # A client that has vanished silently keeps its threads for this time.
 _KEEPALIVE_MS = 30_000
@@ -203,10 +203,12 @@ class SwitchServer:
         self._listen(program)
         self._pipeline.start_with(program, program.source)
 
-    def exclusive(self) -> AbstractContextManager[Target]:
-        """Hold the lock of the control plane in a block; yields the running program. Raises RequestError if there is
-        none."""
-        return self._service.exclusive()
+    def exclusive(self, there: Callable[[], bool] = lambda: True) -> AbstractContextManager[Target]:
+        """Hold the lock of the control plane in a block; yields the running program.
+
+        there: whether the client that waits is still there. Raises RequestError if it is not, or no program runs.
+        """
+        return self._service.exclusive(there)
 
     def restart(self) -> None:
         """Run the program again, from its initial state. Call it inside exclusive()."""

@@ -3,7 +3,8 @@
 
 `write`, `read` and `pipeline` carry requests out, `controllers` has the sessions. One lock (`_state`) serialises
 Writes, look-ups of Reads and changes of the pipeline, so that no Write or Read sees another Write half done. Nothing is
-compiled or sent with it held. `controllers` has its own lock, so that packets pass during a long Write.
+compiled or sent with it held. A call waits for it only while its client is there. `controllers` has its own lock, so
+that packets pass during a long Write.
 """
 
 import logging
@@ -18,14 +19,14 @@ import grpc
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch.p4runtime.arbitration import Session, election_id_of
-from inagg_switch.p4runtime.batch import WriteBatch, write_each
+from inagg_switch.p4runtime.batch import NOT_TRIED, WriteBatch, write_each
 from inagg_switch.p4runtime.controllers import Controllers
 from inagg_switch.p4runtime.entities import idle
 from inagg_switch.p4runtime.entities.packets import controller_header, packet_in, packet_out
 from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.errors import MAX_ERROR_TEXT, BatchError, Code, RequestError, bounded
 from inagg_switch.p4runtime.pipeline import Pipeline
-from inagg_switch.p4runtime.read import Response, Room, read
+from inagg_switch.p4runtime.read import AllReads, Response, Room, read
 from inagg_switch.p4runtime.requests import PipelineRequest, ReadElements
 from inagg_switch.p4runtime.rollback import write_all_or_none
 from inagg_switch.p4runtime.streams import Stream
@@ -35,8 +36,10 @@ logger = logging.getLogger(__name__)
 
 API_VERSION = "1.4.1"  # of the p4runtime package, whose messages this server uses
 MAX_READS = 32  # at the same time; each holds a thread
+MAX_WRITES = 32  # the same of Writes and pipeline configs of primaries
 MAX_PACKET_BYTES = 65_535  # of a packet-out
 MAX_QUEUED_DIGESTS = 10_000  # for the thread that sends them; further ones are lost
+_LOOK_S = 0.1  # how often a call that waits for a lock looks whether its client is still there
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
@@ -55,6 +58,12 @@ def _abort_batch(context: grpc.ServicerContext, error: BatchError) -> NoReturn:
     context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
     context.abort(grpc.StatusCode.UNKNOWN, status.message)
     raise AssertionError("abort() raises")
+
+
+def _check_there(there: Callable[[], bool]) -> None:
+    """Raise RequestError if a client has gone."""
+    if not there():
+        raise RequestError(Code.CANCELLED, "the client has gone, or its deadline is over")
 
 
 def _no_cpu_port(_: bytes) -> NoReturn:
@@ -95,11 +104,13 @@ class P4RuntimeService:
         pipeline.on_run = self._watch
         self._controllers = Controllers(device_id)
         self._reads = threading.BoundedSemaphore(MAX_READS)
-        self._room = Room()  # guarded by _state
+        self._writes = threading.BoundedSemaphore(MAX_WRITES)
+        self._all_reads = AllReads()
         self._state = (
             threading.Lock()
         )  # guards the pipeline and its targets; taken before the controllers' lock
         self._compiling = threading.Lock()  # one compiler at a time
+        self._decoding = threading.Lock()  # one Write at a time, because others need Python's interpreter too
 
     def close_streams(self) -> None:
         """End every StreamChannel, so that the gRPC server can stop."""
@@ -118,14 +129,14 @@ class P4RuntimeService:
     ) -> p4runtime_pb2.SetForwardingPipelineConfigResponse:
         try:
             self._check_writer(request.head)
-            with self._compiling:
-                self._check_there(context)
-                whole = request.decoded()
-                target = self._pipeline.prepare(whole)
-            with self._state:
-                # Compiling takes seconds, in which the primary may have changed.
-                self._check_writer(request.head)
-                self._pipeline.apply(whole, target)
+            with self._place(self._writes, f"{MAX_WRITES} writes"):
+                with self._turn(self._compiling, context.is_active):
+                    whole = request.decoded()
+                    target = self._pipeline.prepare(whole)
+                with self._turn(self._state, context.is_active):
+                    # Compiling takes seconds, in which the primary may have changed.
+                    self._check_writer(request.head)
+                    self._pipeline.apply(whole, target)
         except RequestError as error:
             logger.warning("pipeline config refused: %s", error)
             abort(context, error)
@@ -157,20 +168,23 @@ class P4RuntimeService:
     ) -> p4runtime_pb2.WriteResponse:
         try:
             self._check_writer(batch.request)
-            batch.check()
-            with self._state:
-                self._check_there(context)
-                self._check_writer(batch.request)  # the primary may have changed
-                target = self._target()
-                errors = self._write(target, batch, context)
-                if batch.has_written("digest_entry"):
-                    self._watch(target)
+            with self._place(self._writes, f"{MAX_WRITES} writes"):
+                with self._turn(self._decoding, context.is_active):
+                    batch.check(lambda: _check_there(context.is_active))
+                with self._turn(self._state, context.is_active):
+                    self._check_writer(batch.request)  # the primary may have changed
+                    target = self._target()
+                    errors = self._write(target, batch, context)
+                    if batch.has_written("digest_entry"):
+                        self._watch(target)
             if any(errors):
                 raise BatchError("updates", errors)
         except RequestError as error:
             abort(context, error)
         except BatchError as error:
             logger.warning("write: %s", error)
+            if not context.is_active():
+                abort(context, NOT_TRIED)
             _abort_batch(context, error)
         return p4runtime_pb2.WriteResponse()
 
@@ -180,10 +194,7 @@ class P4RuntimeService:
         """Apply a batch; return the error of each update."""
 
         def attempt(target: Target, update: p4runtime_pb2.Update) -> RequestError | None:
-            # Skip updates whose result the client cannot receive.
-            if not context.is_active():
-                return RequestError(Code.CANCELLED, "not tried: the client has gone, or its deadline is over")
-            return self._attempt(target, update)
+            return self._attempt(target, update) if context.is_active() else NOT_TRIED
 
         atomicity = batch.request.atomicity
         if atomicity == p4runtime_pb2.WriteRequest.ROLLBACK_ON_ERROR:
@@ -193,7 +204,7 @@ class P4RuntimeService:
                 return write_all_or_none(target, batch, attempt, self._attempt)
         if atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
             raise RequestError(Code.INVALID_ARGUMENT, f"{atomicity} is not an atomicity")
-        return write_each(target, batch, attempt)
+        return write_each(target, batch, self._attempt, context.is_active)
 
     @staticmethod
     def _attempt(target: Target, update: p4runtime_pb2.Update) -> RequestError | None:
@@ -209,42 +220,45 @@ class P4RuntimeService:
     def Read(  # noqa: N802
         self, request: ReadElements, context: grpc.ServicerContext
     ) -> Iterator[Response]:
-        held = 0
+        room = Room(self._all_reads)
         try:
             self._check_device(request.head.device_id)
-            self._begin_read()
-        except RequestError as error:
-            abort(context, error)
-        try:
-            with self._state:
-                self._check_there(context)
-                before = self._room.held
-                try:
-                    found = read(self._target(), request.entities(), self._room)
-                finally:
-                    held = self._room.held - before
-            for response in found.responses:
-                if not context.is_active():
-                    return
-                yield response
+            with self._place(self._reads, f"{MAX_READS} reads"):
+                with self._turn(self._state, context.is_active):
+                    found = read(self._target(), request.entities(), room)
+                for response in found.responses:
+                    if not context.is_active():
+                        return
+                    yield response
             if any(found.errors):
                 _abort_batch(context, BatchError("reads", found.errors))
         except RequestError as error:
             abort(context, error)
         finally:
-            with self._state:
-                self._room.held -= held
-            self._reads.release()
-
-    def _begin_read(self) -> None:
-        if not self._reads.acquire(blocking=False):
-            raise RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_READS} reads are being answered already")
+            room.give_back()
 
     @staticmethod
-    def _check_there(context: grpc.ServicerContext) -> None:
-        """Raise RequestError if the client has gone while its call waited for a lock."""
-        if not context.is_active():
-            raise RequestError(Code.CANCELLED, "the client has gone, or its deadline is over")
+    @contextmanager
+    def _place(places: threading.BoundedSemaphore, taken: str) -> Iterator[None]:
+        """Hold one of `places` in a block. Raises RequestError if all are taken."""
+        if not places.acquire(blocking=False):
+            raise RequestError(Code.RESOURCE_EXHAUSTED, f"{taken} are being answered already")
+        try:
+            yield
+        finally:
+            places.release()
+
+    @staticmethod
+    @contextmanager
+    def _turn(lock: threading.Lock, there: Callable[[], bool]) -> Iterator[None]:
+        """Hold a lock in a block. Raises RequestError as soon as the client is not there any more."""
+        while not lock.acquire(timeout=_LOOK_S):
+            _check_there(there)
+        try:
+            _check_there(there)
+            yield
+        finally:
+            lock.release()
 
     def _check_device(self, device_id: int) -> None:
         if device_id != self._device_id:
@@ -267,10 +281,12 @@ class P4RuntimeService:
         return target
 
     @contextmanager
-    def exclusive(self) -> Iterator[Target]:
-        """Hold the lock of Writes and Reads in a block; yields the running program. Raises RequestError if there is
-        none."""
-        with self._state:
+    def exclusive(self, there: Callable[[], bool]) -> Iterator[Target]:
+        """Hold the lock of Writes and Reads in a block; yields the running program.
+
+        there: whether the client that waits is still there. Raises RequestError if it is not, or no program runs.
+        """
+        with self._turn(self._state, there):
             if self._pipeline.running is None:
                 raise RequestError(
                     Code.FAILED_PRECONDITION, "no program is running: set a pipeline config first"
@@ -323,7 +339,7 @@ class P4RuntimeService:
         if kind == "arbitration":
             self._controllers.wait_for_id(session, request.arbitration)
             # A Write in progress completes before the primary changes (specification, 5.3).
-            with self._state:
+            with self._turn(self._state, lambda: self._controllers.has(session)):
                 self._controllers.arbitrate(session, request.arbitration)
             return None
         try:
@@ -371,7 +387,7 @@ class P4RuntimeService:
 
     def _digest_ack(self, session: Session, message: p4runtime_pb2.DigestListAck) -> None:
         self._controllers.check_stream(session)
-        with self._state:
+        with self._turn(self._state, lambda: self._controllers.has(session)):
             if self._pipeline.running is None:
                 raise RequestError(
                     Code.FAILED_PRECONDITION, "no program is running: commit a pipeline config"

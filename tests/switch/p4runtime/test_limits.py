@@ -20,8 +20,8 @@ from inagg_switch.p4runtime.batch import MAX_UPDATES
 from inagg_switch.p4runtime.calls import PATIENCE_S, REQUEST_PATIENCE_S
 from inagg_switch.p4runtime.errors import Code
 from inagg_switch.p4runtime.requests import MAX_MESSAGE_BYTES, MAX_READ_ELEMENTS, split
-from inagg_switch.p4runtime.server import SwitchServer
-from inagg_switch.p4runtime.service import MAX_READS
+from inagg_switch.p4runtime.server import _THREADS, SwitchServer
+from inagg_switch.p4runtime.service import MAX_READS, MAX_WRITES
 from inagg_switch.p4runtime.streams import MAX_NOTIFICATIONS, MAX_QUEUED_BYTES, Stream
 from inagg_switch.ports import PortOptions, Ports
 from tests import INAGG_P4
@@ -335,7 +335,7 @@ def test_a_write_stops_when_its_client_has_gone(
     assert 0 < len(lead.read(group(0))) < 4999
 
 
-def test_a_client_that_leaves_while_its_arbitration_waits_holds_no_election_id(
+def test_a_client_that_leaves_while_its_arbitration_waits_holds_no_election_id_and_no_thread(
     server: SwitchServer, lead: Controller, tmp_path: Path, connect: Connect
 ) -> None:
     def readers() -> int:
@@ -347,12 +347,74 @@ def test_a_client_that_leaves_while_its_arbitration_waits_holds_no_election_id(
         wait_until(lambda: readers() == 2 and server.calls.patience.waiting() == 0, "the message to arrive")
         gone._stream.cancel()
         wait_until(lambda: server.calls.open("StreamChannel") == 1, "the stream to end")
-    wait_until(lambda: readers() == 1, "the message to be handled")
+        wait_until(lambda: readers() == 1, "its thread to end")
     again = connect(f"unix:{tmp_path}/s.sock", 7)
     again.arbitrate()
     answer = again.next()
     assert isinstance(answer, p4runtime_pb2.StreamMessageResponse), answer
     assert answer.arbitration.status.code == Code.OK
+
+
+@pytest.mark.parametrize("method", ["Read", "Write", "SetForwardingPipelineConfig"])
+def test_a_call_that_waits_for_a_write_ends_with_its_client(
+    server: SwitchServer, lead: Controller, raw: grpc.Channel, inagg: Switch, method: str
+) -> None:
+    requests = {
+        "Read": everything("table_entry"),
+        "Write": one_group(),
+        "SetForwardingPipelineConfig": p4runtime_pb2.SetForwardingPipelineConfigRequest(
+            device_id=1,
+            election_id=p4runtime_pb2.Uint128(low=1),
+            action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+            config=lead.config().config,
+        ).SerializeToString(),
+    }
+    with server._service._state:  # a Write holds it
+        calls = [raw.unary_stream(path(method))(requests[method]) for _ in range(5)]
+        wait_until(lambda: server.calls.open(method) == 5, "all of them to wait")
+        for call in calls:
+            call.cancel()
+        wait_until(lambda: server.calls.open(method) == 0, "all of them to end", 60)
+    assert lead.read(group(0)) == []
+
+
+def test_a_read_ends_with_its_client_though_a_write_has_begun(
+    server: SwitchServer, lead: Controller, raw: grpc.Channel, inagg: Switch
+) -> None:
+    lead.write(modify(register(inagg, "pool", b"\xff" * 256)))
+    found = raw.unary_stream(path("Read"))(everything("register_entry"))
+    next(found)
+    with server._service._state:  # a Write holds it
+        found.cancel()
+        wait_until(lambda: server.calls.open("Read") == 0, "the read to end")
+
+
+def test_writes_that_wait_leave_threads_to_other_calls(
+    server: SwitchServer, lead: Controller, raw: grpc.Channel, tmp_path: Path, connect: Connect
+) -> None:
+    write = raw.unary_unary(path("Write"))
+    with server._service._state:  # a Write holds it
+        calls = [write.future(one_group()) for _ in range(MAX_WRITES)]
+        wait_until(lambda: server.calls.open("Write") == MAX_WRITES, "all of them to wait")
+        wait_until(lambda: server._service._writes._value == 0, "no place to be left")
+        for _ in range(_THREADS):
+            assert code_of(write, one_group()) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert lead.stub.Capabilities(p4runtime_pb2.CapabilitiesRequest(), timeout=10).p4runtime_api_version
+        backup = connect(f"unix:{tmp_path}/s.sock", 0)
+        backup.arbitrate()
+        wait_until(lambda: server.calls.open("StreamChannel") == 2, "another controller to connect")
+    assert backup.next().arbitration.status.code == Code.ALREADY_EXISTS
+    codes = {call.exception(timeout=10) and call.exception().code() for call in calls}
+    assert codes == {None, grpc.StatusCode.UNKNOWN}  # the first has made the group
+    lead.write(insert(group(2, (1, 0))))
+
+
+def one_group() -> bytes:
+    """The primary's request to make a group."""
+    request = p4runtime_pb2.WriteRequest(device_id=1, updates=[insert(group(1, (1, 0)))])
+    request.election_id.low = 1
+    message: bytes = request.SerializeToString()
+    return message
 
 
 def written(server: SwitchServer) -> int:
