@@ -95,7 +95,8 @@ class BatchError(SwitchError):
 
     def _longest_text(self, *, terse: bool) -> int:
         """The largest number of characters of a text with which the status fits; 0 if it never fits."""
-        low, high = 0, MAX_ERROR_TEXT
+        # With many kinds of errors each look takes half a second.
+        low, high = 0, MAX_ERROR_TEXT if self._status_bytes(1, terse=terse) <= MAX_STATUS_BYTES else 0
         while low < high:
             middle = (low + high + 1) // 2
             if self._status_bytes(middle, terse=terse) <= MAX_STATUS_BYTES:

@@ -211,7 +211,7 @@ class P4RuntimeService:
         try:
             apply_update(target, update)
         except RequestError as error:
-            return error
+            return RequestError(error.code, error.message)  # a raised one would keep its frames: 6 KB
         except Exception:  # a defect of ours; the other updates still get their results
             logger.exception("update failed: %s", update)
             return RequestError(Code.INTERNAL, "the switch failed on this update: see its log")

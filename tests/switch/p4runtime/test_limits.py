@@ -417,6 +417,19 @@ def one_group() -> bytes:
     return message
 
 
+def test_refused_updates_take_little_memory(process: Process, connect: Connect, raw: grpc.Channel) -> None:
+    lead = connect(process.address)
+    lead.arbitrate()
+    lead.next()
+    request = p4runtime_pb2.WriteRequest(device_id=1)
+    request.election_id.low = 1
+    request.updates.extend(modify(group(number, (1, 0))) for number in range(1, 20_001))
+    before = process.peak_mib()
+    call = raw.unary_unary(path("Write")).future(request.SerializeToString())
+    assert call.code() in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.RESOURCE_EXHAUSTED)  # a large answer
+    assert process.peak_mib() - before < 64
+
+
 def written(server: SwitchServer) -> int:
     target = server._service._pipeline.running
     return len(target.groups) if target is not None else 0
