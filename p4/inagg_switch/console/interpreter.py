@@ -2,11 +2,12 @@
 """Carries out lines of simple_switch_CLI's language. Its reference is BMv2's tools/runtime_CLI.py."""
 
 import logging
+from collections.abc import Callable
 
 from inagg_switch.console.commands import COMMANDS
 from inagg_switch.console.context import CommandError, Context, Kept
 from inagg_switch.console.wire import Answer
-from inagg_switch.p4runtime.errors import RequestError
+from inagg_switch.p4runtime.errors import MAX_ERROR_TEXT, RequestError
 from inagg_switch.p4runtime.server import SwitchServer
 from inagg_switch.ports import Ports
 
@@ -22,8 +23,11 @@ class Interpreter:
         self._ports = ports
         self._kept = Kept(None)
 
-    def execute(self, line: str) -> Answer:
-        """Carry out one line; return what it prints. An empty line and a comment (# or //) do nothing."""
+    def execute(self, line: str, there: Callable[[], bool] = lambda: True) -> Answer:
+        """Carry out one line; return what it prints. An empty line and a comment (# or //) do nothing.
+
+        there: whether the client is still there; without it a command that waits for its turn is not carried out.
+        """
         words = line.split()
         if not words or words[0].startswith(("#", "//")):
             return Answer("")
@@ -32,15 +36,15 @@ class Interpreter:
         if words[0] not in COMMANDS:
             return Answer(f"*** Unknown syntax: {line.strip()}\n")
         try:
-            return self._run(words[0], words[1:])
+            return self._run(words[0], words[1:], there)
         except RequestError as error:
             return Answer(f"Error: {error}\n")
         except Exception:  # a defect of ours; the client gets an answer, and the next command works
-            logger.exception("command failed: %s", line)
+            logger.exception("command failed: %s", line[:MAX_ERROR_TEXT])
             return Answer("Error: the switch failed on this command: see its log\n")
 
-    def _run(self, name: str, arguments: list[str]) -> Answer:
-        with self._server.exclusive() as target:
+    def _run(self, name: str, arguments: list[str], there: Callable[[], bool]) -> Answer:
+        with self._server.exclusive(there) as target:
             if self._kept.target is not target:
                 self._kept = Kept(target)
             context = Context(target, self._kept, self._ports, self._server.restart)

@@ -2,6 +2,8 @@
 """Listens for clients of the console, and carries out their commands one after the other."""
 
 import logging
+import socket
+import struct
 import threading
 from socketserver import StreamRequestHandler
 
@@ -13,6 +15,7 @@ from inagg_switch.p4runtime.server import ServerError, host_and_port
 logger = logging.getLogger(__name__)
 
 MAX_CLIENTS = 64
+PATIENCE_S = 30  # with a client that does not read its answer
 
 
 class ConsoleServer:
@@ -55,11 +58,26 @@ class _Server(LimitedServer):
 class _Client(StreamRequestHandler):
     server: _Server
 
+    def setup(self) -> None:
+        """Prepare the connection."""
+        super().setup()
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", PATIENCE_S, 0))
+
+    def _is_there(self) -> bool:
+        """False if the client has closed its connection and has sent no further command."""
+        try:
+            return bool(self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
     def handle(self) -> None:
         """Answer the commands of one client until it goes."""
         try:
             while (command := receive(self.rfile)) is not None:
-                answer(self.wfile, self.server.interpreter.execute(command))
+                answer(self.wfile, self.server.interpreter.execute(command, self._is_there))
         except OSError:
             pass  # the client has gone
         except ValueError:
