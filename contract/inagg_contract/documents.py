@@ -42,6 +42,7 @@ FOREIGN_ADDRESS = "foreign-address"
 
 _LENIENT = {"lenient": True}
 _LONGEST_S = 1e9
+_MOST_FIELDS = 32
 
 _T = TypeVar("_T")
 
@@ -118,6 +119,14 @@ class Request(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, document: Any) -> Any:
+        """Refuse many unknown fields at once: each is an error of its own."""
+        if isinstance(document, dict) and len(document) > _MOST_FIELDS:
+            raise ValueError(f"{len(document)} fields")
+        return document
+
 
 class Answer(BaseModel):
     """Base of the documents that the controller sends. No number is infinite or NaN, because JSON has neither."""
@@ -147,7 +156,7 @@ class NewJob(Request):
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
     slots: Annotated[int, Field(ge=2, lt=1 << 63)]
     name: JobName = ""
-    hosts: Annotated[list[Ip], Field(max_length=MOST_WORKERS)] | None = None
+    hosts: Annotated[list[Ip], Field(max_length=MOST_WORKERS, fail_fast=True)] | None = None
     aggregation: AskedAggregation = "leased"
     servers: Servers = "colocated"
     priority: Priority = 0
@@ -217,7 +226,7 @@ class Beat(Request):
 
     begun: NonNegative = 0
     asked: CallRange | None = None
-    calls: Annotated[list[CallDocument], Field(max_length=MOST_CALLS)] = []
+    calls: Annotated[list[CallDocument], Field(max_length=MOST_CALLS, fail_fast=True)] = []
     sums: NonNegative = 0
     waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
     chunks: Chunks | None = None
@@ -242,7 +251,7 @@ class RankBeat(Request):
 class RankBeats(Request):
     """The body of POST /heartbeats: those of the groups of one process."""
 
-    beats: Annotated[list[RankBeat], Field(max_length=MOST_BEATS)]
+    beats: Annotated[list[RankBeat], Field(max_length=MOST_BEATS, fail_fast=True)]
 
 
 class NewServer(Request):
@@ -285,9 +294,9 @@ class ServerBeat(Request):
     """
 
     instance: NonNegative
-    serving: Annotated[list[ServedJobId], Field(max_length=1 << 16)] = []
-    refused: Annotated[list[RefusedJob], Field(max_length=1 << 10)] = []
-    counted: Annotated[list[CountedJob], Field(max_length=1 << 16)] = []
+    serving: Annotated[list[ServedJobId], Field(max_length=1 << 16, fail_fast=True)] = []
+    refused: Annotated[list[RefusedJob], Field(max_length=1 << 10, fail_fast=True)] = []
+    counted: Annotated[list[CountedJob], Field(max_length=1 << 16, fail_fast=True)] = []
     unknown: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
 
 
@@ -423,11 +432,18 @@ class ServerRegistration(Answer):
     heartbeat_timeout_s: Seconds
 
 
+class SameCall(Answer):
+    """What some ranks have called."""
+
+    text: str
+    ranks: tuple[Rank, ...]
+
+
 class Mismatch(Answer):
-    """The first collective in which ranks differ. number: its number in the group. calls: rank -> the rank's call."""
+    """The first collective in which ranks differ. number: its number in the group. calls: each text once."""
 
     number: NonNegative
-    calls: Mapping[Rank, str]
+    calls: tuple[SameCall, ...]
 
 
 class Waits(Answer):

@@ -69,7 +69,7 @@ class BodyTooLargeError(RequestError):
 
 
 class BodiesError(RequestError):
-    """The bodies of requests under way leave no room for this one, which is not read to its end."""
+    """The bodies of requests and answers under way leave no room for this one, which is not read or sent."""
 
     status = 503
     kind = "unavailable"
@@ -78,7 +78,7 @@ class BodiesError(RequestError):
 
     def __init__(self, whose: str, limit: int) -> None:
         super().__init__(
-            f"the bodies of the requests {whose} under way have {limit} bytes, the limit; repeat this one"
+            f"the bodies of requests and answers {whose} under way have {limit} bytes, the limit; repeat this request"
         )
 
 

@@ -50,6 +50,10 @@ class Victim:
         job: dict[str, Any] = self.as_(self.secret, "GET", "/jobs/1").json()
         return job
 
+    def health(self) -> int:
+        """The status of GET /health on a connection of its own."""
+        return httpx.get(f"{self.url}/health", trust_env=False, timeout=10).status_code
+
     def memory(self) -> int:
         """Peak resident memory, in bytes."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
@@ -253,7 +257,10 @@ def test_the_bodies_that_one_host_sends_at_a_time_have_a_limit(victim: StartVict
         while b"}" not in answer:
             answer += refused.recv(1 << 16)
         assert answer.startswith(b"HTTP/1.1 503 ")
-        assert b"the bodies of the requests of 127.0.0.1 under way have 33554432 bytes, the limit" in answer
+        assert (
+            b"the bodies of requests and answers of 127.0.0.1 under way have 33554432 bytes, the limit"
+            in answer
+        )
         other = httpx.HTTPTransport(local_address="127.0.0.2")
         with httpx.Client(base_url=controller.url, transport=other) as host:
             assert host.post("/jobs", json={"workers": 1, "slots": 2}).status_code == 201
@@ -261,6 +268,87 @@ def test_the_bodies_that_one_host_sends_at_a_time_have_a_limit(victim: StartVict
         lambda: controller.stranger.post("/jobs", json={"workers": 1, "slots": 2}).status_code == 201,
         "room for bodies",
     )
+
+
+def different_calls(controller: Victim, ranks: int = 64) -> dict[str, Any]:
+    """A job that has failed because its ranks call different collectives with long texts."""
+    new = {"workers": ranks, "slots": 256, "aggregation": "server"}
+    job: dict[str, Any] = controller.stranger.post("/jobs", json=new).json()
+
+    def tell(path: str, document: object = None) -> None:
+        answer = controller.as_(job["secret"], "POST", f"/jobs/{job['id']}/workers{path}", json=document)
+        assert answer.status_code == 200, answer.text
+
+    for rank in range(ranks):
+        ports = {"udp_port": 2000 + 2 * rank, "server_udp_port": 2001 + 2 * rank}
+        tell("", {"rank": rank, "ip": "10.0.0.1", **ports})
+    for rank in range(ranks):
+        tell(f"/{rank}/serving")
+    for rank in range(ranks):
+        tell(f"/{rank}/heartbeat", {"begun": 1})
+    for rank in range(ranks):
+        call = {"digest": rank, "text": "\1" * 1000 if rank else "barrier()"}
+        tell(f"/{rank}/heartbeat", {"begun": 1, "asked": {"first": 1, "last": 1}, "calls": [call]})
+    return job
+
+
+def test_answers_that_one_host_does_not_read_have_a_limit(victim: StartVictim) -> None:
+    controller = victim(idle_timeout_s=2)
+    job = different_calls(controller)
+    beat = {"job": job["id"], "rank": 0, "secret": job["secret"], "beat": {}}
+    body = json.dumps({"beats": [beat] * 256}).encode()
+    head = "POST /heartbeats HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
+    files = Path(f"/proc/{controller.process.pid}/fd")
+    controller.stranger.close()
+    wait_until(lambda: controller.health() == 200, "an answer")
+    before, at_rest = controller.memory(), len(list(files.iterdir()))
+    with contextlib.ExitStack() as stack:
+        deaf = [stack.enter_context(controller.connect()) for _ in range(40)]
+        for connection in deaf:
+            connection.sendall(head.encode() + body)
+        for connection in deaf:
+            select.select([connection], [], [], 60)
+        first = [connection.recv(12, socket.MSG_PEEK) for connection in deaf]
+        assert set(first) == {b"HTTP/1.1 200", b"HTTP/1.1 503"}
+        assert controller.memory() - before < 160 << 20
+        wait_until(lambda: len(list(files.iterdir())) <= at_rest, "the connections to end", 30)
+    assert controller.health() == 200
+
+
+def test_a_large_answer_arrives_whole(victim: StartVictim) -> None:
+    controller = victim()
+    job = different_calls(controller)
+    beat = {"job": job["id"], "rank": 0, "secret": job["secret"], "beat": {}}
+    answers = controller.stranger.post("/heartbeats", json={"beats": [beat] * 100}).json()["answers"]
+    assert len(answers) == 100
+    assert {json.dumps(answer) for answer in answers} == {json.dumps(answers[0])}
+    assert answers[0]["heartbeat"]["mismatch"] == {
+        "number": 1,
+        "calls": [
+            {"text": "barrier()", "ranks": [0]},
+            {"text": "\1" * 1000, "ranks": list(range(1, 64))},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "detail"),
+    [
+        ({"beats": [{}] * 256}, "body.beats.0.job: Field required; body.beats.0.rank: Field required; "),
+        ({"beats": [{"beat": {"calls": [0] * 4096}}] * 8}, "body.beats.0.job: Field required; "),
+        ({f"f{number}": 0 for number in range(5000)}, "body: Value error, 5000 fields"),
+        (
+            {f"f{number}": 0 for number in range(30)},
+            "body.beats: Field required; body.f0: Extra inputs are not permitted; ",
+        ),
+    ],
+)
+def test_an_error_names_few_of_many_faults(victim: StartVictim, document: object, detail: str) -> None:
+    answer = victim().stranger.post("/heartbeats", json=document)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith(detail)
+    assert len(answer.content) < 1000
 
 
 def test_a_request_without_the_secret_does_not_get_its_body_read(victim: StartVictim) -> None:

@@ -26,7 +26,10 @@ HEARTBEAT = {
     "state": "running",
     "lost": [{"rank": 1, "reason": "left"}],
     "reason": None,
-    "mismatch": {"number": 3, "calls": {"0": "barrier()", "1": "gather()"}},
+    "mismatch": {
+        "number": 3,
+        "calls": [{"text": "barrier()", "ranks": [0]}, {"text": "gather()", "ranks": [1]}],
+    },
     "ask": {"first": 1, "last": 2},
     "waits": {"0": {"sums": 3, "waited_s": 0.5}, "1": {"sums": 3, "waited_s": 0.25}},
 }

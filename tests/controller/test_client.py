@@ -15,6 +15,7 @@ from inagg.errors import (
     ControllerRefusedError,
     ControllerUnreachableError,
     JobError,
+    MismatchError,
 )
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatMonitor, RankHeartbeat
@@ -421,7 +422,10 @@ def test_switches_are_looked_for_only_when_the_controller_does_not_answer() -> N
 
 def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch() -> None:
     reports = []
-    calls = {"0": "barrier()", "1": "gather(float32[3], dst=0)"}
+    calls = [
+        {"text": "barrier()", "ranks": [0, 2]},
+        {"text": "gather(float32[3], dst=0)", "ranks": [1]},
+    ]
 
     def handle(request: httpx.Request) -> httpx.Response:
         reports.append(json.loads(request.content))
@@ -443,7 +447,10 @@ def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch() -> None:
         "asked": {"first": 2, "last": 3},
         "calls": [{"digest": digest, "text": "barrier()"} for digest in digests[1:3]],
     }
-    assert failed[0].mismatch == Mismatch(number=3, calls={0: "barrier()", 1: "gather(float32[3], dst=0)"})
+    assert failed[0].mismatch == Mismatch.model_validate({"number": 3, "calls": calls})
+    error = failed[0].error(1, 0, None)
+    assert isinstance(error, MismatchError)
+    assert error.calls == {0: "barrier()", 2: "barrier()", 1: "gather(float32[3], dst=0)"}
 
 
 def test_stopping_from_the_failure_callback_does_not_wait_for_itself() -> None:

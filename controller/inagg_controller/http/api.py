@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any, Literal, cast
@@ -54,6 +55,7 @@ from inagg_contract.documents import (
     RankPlace,
     RegisteredWorker,
     Relay,
+    SameCall,
     ServedJob,
     ServedJobId,
     ServerBeat,
@@ -67,8 +69,9 @@ from inagg_contract.documents import (
 )
 from inagg_controller.errors import InvalidRequestError, RequestError, UnavailableError
 from inagg_controller.fabric.topology import Link
+from inagg_controller.http.answers import BoundedAnswers
 from inagg_controller.http.connections import Connections
-from inagg_controller.http.guard import Bodies, Gate, JobRoute, OpenRoute, OperatorRoute
+from inagg_controller.http.guard import Bodies, Gate, JobRoute, OpenRoute, OperatorRoute, host_of
 from inagg_controller.http.metrics import ApiCounts, exposition
 from inagg_controller.http.reference import reference_page
 from inagg_controller.jobs.calls import Call, Question, Report, Wait
@@ -80,6 +83,7 @@ from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import Member
 
 _LONGEST_WAIT_S = 60.0
+_MOST_ERRORS = 10
 _NO_LEASE = Lease(0, 0)
 
 _DESCRIPTION = """Manages training jobs whose gradients switches or servers sum, the switches, and the servers.
@@ -109,6 +113,7 @@ def create_app(service: Service, operators_token: str, connections: Connections 
     app.state.gate = Gate(operators_token, service.jobs.job)
     app.state.bodies = Bodies()
     app.state.refusals = Counter()
+    app.add_middleware(BoundedAnswers, bodies=app.state.bodies, refuse=partial(_refusal, app))
     app.add_exception_handler(RequestError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
@@ -177,20 +182,24 @@ def _open(service: Service) -> APIRouter:
             service.end(job.id)
         return CreatedJob.model_construct(**dict(_job(service, job)), secret=job.secret)
 
-    @router.post("/heartbeats")
-    async def heartbeats(body: RankBeats, request: Request) -> RankAnswers:
+    @router.post("/heartbeats", response_model=RankAnswers)
+    async def heartbeats(body: RankBeats, request: Request) -> Response:
         """The heartbeats of the groups of one process. Each has its own secret and its own answer: a refused one does
         not affect the others."""
         answers = []
-        for each in body.beats:
-            try:
-                request.app.state.gate.check(str(each.job), each.secret)
-                job = service.heartbeat(each.job, each.rank, _report(each.beat))
-                answers.append(RankAnswer.model_construct(heartbeat=_heartbeat(job)))
-            except RequestError as refused:
-                request.app.state.refusals[refused.status] += 1
-                answers.append(RankAnswer.model_construct(problem=Problem(**_problem_of(refused))))
-        return RankAnswers.model_construct(answers=tuple(answers))
+        with request.app.state.bodies.room(host_of(request.client)) as take:
+            for each in body.beats:
+                await asyncio.sleep(0)  # other requests have their turn
+                try:
+                    request.app.state.gate.check(str(each.job), each.secret)
+                    job = service.heartbeat(each.job, each.rank, _report(each.beat))
+                    answer = RankAnswer.model_construct(heartbeat=_heartbeat(job))
+                except RequestError as refused:
+                    request.app.state.refusals[refused.status] += 1
+                    answer = RankAnswer.model_construct(problem=Problem(**_problem_of(refused)))
+                answers.append(answer.model_dump_json().encode())
+                take(len(answers[-1]))
+        return Response(b'{"answers":[' + b",".join(answers) + b"]}", media_type="application/json")
 
     return router
 
@@ -599,7 +608,15 @@ def _heartbeat(job: Job) -> Heartbeat:
         state=job.state,
         lost=_lost(job),
         reason=job.reason,
-        mismatch=None if mismatch is None else Mismatch(number=mismatch.number, calls=dict(mismatch.calls)),
+        mismatch=None
+        if mismatch is None
+        else Mismatch.model_construct(
+            number=mismatch.number,
+            calls=tuple(
+                SameCall.model_construct(text=text, ranks=tuple(ranks))
+                for text, ranks in mismatch.ranks_by_text().items()
+            ),
+        ),
         ask=None if question is None else CallRange(first=question.first, last=question.last),
         waits={
             rank: Waits.model_construct(sums=wait.sums, waited_s=wait.waited_s)
@@ -657,17 +674,24 @@ def _problem(
     )
 
 
+def _refusal(app: FastAPI, error: RequestError) -> Response:
+    app.state.refusals[error.status] += 1
+    return _problem(error.status, error.kind, error.title, str(error), error.headers)
+
+
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    request.app.state.refusals[error.status] += 1
-    return _problem(error.status, error.kind, error.title, str(error), error.headers)
+    return _refusal(request.app, error)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     request.app.state.refusals[422] += 1
-    places = ((".".join(str(part) for part in each["loc"]), each["msg"]) for each in error.errors())
+    errors = error.errors()
+    places = ((".".join(str(part) for part in each["loc"]), each["msg"]) for each in errors[:_MOST_ERRORS])
     detail = "; ".join(f"{place}: {message}" for place, message in places)
+    if len(errors) > _MOST_ERRORS:
+        detail += f"; and {len(errors) - _MOST_ERRORS} more"
     return _problem(422, "invalid-request", "Invalid request", detail)
 
 

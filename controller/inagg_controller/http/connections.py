@@ -58,7 +58,8 @@ def open_file_limit() -> int:
 class Connections:
     """Counts the open connections by host and decides whether to accept another.
 
-    most, per_host: maximum numbers. idle_s: how long a connection may be open without a request in progress.
+    most, per_host: maximum numbers. idle_s: how long a connection may be open without a request in progress, or without
+    its client reading the answer.
     """
 
     def __init__(self, *, most: int, per_host: int, idle_s: float) -> None:
@@ -130,6 +131,7 @@ def limited_protocol(connections: Connections) -> type[H11Protocol]:
             super().__init__(*args, **options)
             self._host: str | None = None
             self._idle: asyncio.TimerHandle | None = None
+            self._unread: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """Accept the connection, or answer 503 and close it."""
@@ -145,8 +147,9 @@ def limited_protocol(connections: Connections) -> type[H11Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             """Count the end of the connection."""
             super().connection_lost(exc)
-            if self._idle is not None:
-                self._idle.cancel()
+            for timer in (self._idle, self._unread):
+                if timer is not None:
+                    timer.cancel()
             if self._host is not None:
                 connections.give_back(self._host)
                 self._host = None
@@ -155,6 +158,17 @@ def limited_protocol(connections: Connections) -> type[H11Protocol]:
             """Wait for the next request."""
             super().on_response_complete()
             self._await_request()
+
+        def pause_writing(self) -> None:
+            """Wait for the client to read."""
+            super().pause_writing()
+            self._unread = self.loop.call_later(connections.idle_s, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            """Go on sending."""
+            super().resume_writing()
+            if self._unread is not None:
+                self._unread.cancel()
 
         def send_400_response(self, msg: str) -> None:
             """Answer what is not HTTP."""

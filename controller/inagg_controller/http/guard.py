@@ -78,8 +78,13 @@ class Gate:
             )
 
 
+def host_of(client: tuple[str, int] | None) -> str:
+    """The host of a client, for limits."""
+    return "" if client is None else client[0]
+
+
 class Bodies:
-    """Counts the bytes of the bodies of requests under way, by host. most, per_host: maximum numbers."""
+    """Counts the bytes of bodies of requests and answers under way, by host. most, per_host: maximum numbers."""
 
     def __init__(self, most: int = _ALL_BYTES, per_host: int = _HOST_BYTES) -> None:
         self._most = most
@@ -147,8 +152,7 @@ class OpenRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             self.admit(request.app.state.gate, request)
-            host = "" if request.client is None else request.client.host
-            with request.app.state.bodies.room(host) as take:
+            with request.app.state.bodies.room(host_of(request.client)) as take:
                 try:
                     bounded = await self._bounded(request, take)
                 except ClientDisconnect:

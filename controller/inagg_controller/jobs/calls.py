@@ -74,13 +74,18 @@ class Mismatch:
     def __str__(self) -> str:
         return self.described(name_ranks)
 
-    def described(self, titles: Callable[[Sequence[int]], str]) -> str:
-        """ "rank 0: collective 17 is all_reduce(...); ranks 1, 2: collective 17 is broadcast(...)"."""
+    def ranks_by_text(self) -> dict[str, list[int]]:
+        """Text -> the ranks that have it, in the order of the first of them."""
         ranks: dict[str, list[int]] = {}
         for rank, text in sorted(self.calls.items()):
             ranks.setdefault(text, []).append(rank)
+        return ranks
+
+    def described(self, titles: Callable[[Sequence[int]], str]) -> str:
+        """ "rank 0: collective 17 is all_reduce(...); ranks 1, 2: collective 17 is broadcast(...)"."""
         return "; ".join(
-            f"{titles(those)}: collective {self.number} is {text}" for text, those in ranks.items()
+            f"{titles(those)}: collective {self.number} is {text}"
+            for text, those in self.ranks_by_text().items()
         )
 
 

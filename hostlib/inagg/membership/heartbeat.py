@@ -68,7 +68,8 @@ class Failure:
     def error(self, job: int, rank: int, chunk: int | None) -> InaggError:
         """The error that `rank` raises. chunk: its oldest chunk without a result; None without one."""
         if self.mismatch is not None:
-            number, calls = self.mismatch.number, self.mismatch.calls
+            number = self.mismatch.number
+            calls = {rank: call.text for call in self.mismatch.calls for rank in call.ranks}
             return MismatchError(
                 chunk, job=job, rank=rank, detail=self.reason, collective=number, calls=calls
             )
