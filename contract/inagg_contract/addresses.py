@@ -3,17 +3,32 @@
 
 import ipaddress
 import re
+from typing import TypeAlias
 
 _MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
 _BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 
 
 def parse_ip(text: str) -> int:
     """Parse a host's IPv4 address. Raises ValueError."""
-    ip = ipaddress.IPv4Address(text)
+    try:
+        ip = ipaddress.IPv4Address(text)
+    except ipaddress.AddressValueError:
+        raise ValueError(f"{text[:40]!r} is not an IPv4 address") from None
     if ip.is_multicast or ip.is_unspecified or ip == _BROADCAST:
         raise ValueError(f"{text} is not a host's address")
     return int(ip)
+
+
+def parse_source(text: str) -> Address:
+    """Parse the address that requests come from; a proxy may write an IPv4 address in IPv6. Raises ValueError."""
+    address = ipaddress.ip_address(text)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    if address.is_multicast or address.is_unspecified:
+        raise ValueError(f"{text} is not a host's address")
+    return mapped or address
 
 
 def parse_mac(text: str) -> int:

@@ -29,9 +29,9 @@ from inagg_controller.configuration import (
     check_share,
     check_size,
     check_words,
-    parse_address,
     parse_host_addresses,
     parse_job_classes,
+    parse_listen,
     parse_multicast,
     parse_proxies,
     parse_topology,
@@ -146,7 +146,7 @@ def run(
         ),
     ] = None,
     listen: Annotated[
-        str, typer.Option(help="Address and port of the HTTP API.")
+        str, typer.Option(help="IPv4 address, or a name that has one, and port of the HTTP API.")
     ] = f"127.0.0.1:{DEFAULT_PORT}",
     token_file: _TokenFile = None,
     host: _Hosts = None,
@@ -322,7 +322,7 @@ def run(
         program, network, limits = switches()
         return Configuration(
             switch_timeout_s=switch_timeout_s,
-            listen=parse_address(listen, "--listen"),
+            listen=parse_listen(listen),
             operators_token=operators_token(token_file or default_token_file()),
             connections_per_host=connections_per_host,
             proxies=parse_proxies(proxy or ()),

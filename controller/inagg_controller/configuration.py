@@ -6,10 +6,18 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
-from inagg_contract.addresses import format_mac, parse_ip, parse_mac, parse_multicast_network
+from inagg_contract.addresses import (
+    Address,
+    format_mac,
+    parse_ip,
+    parse_mac,
+    parse_multicast_network,
+    parse_source,
+)
 from inagg_contract.documents import DEFAULT_PORT
 from inagg_controller.errors import ConfigurationError
 from inagg_controller.fabric.file import HIGHEST_PORT, read_topology
@@ -26,6 +34,8 @@ SERVER_WORDS = (4, 5, 32)
 DEFAULT_SHARED_SLOTS = 2048
 _UNICAST = "none"
 _JOB_NUMBERS = 1 << 16
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,14 +165,14 @@ def parse_hosts(texts: Iterable[str]) -> tuple[Host, ...]:
     return tuple(hosts.values())
 
 
-def parse_host_addresses(texts: Iterable[str]) -> dict[int, frozenset[int]]:
+def parse_host_addresses(texts: Iterable[str]) -> dict[Address, frozenset[int]]:
     """The addresses of --host-address, by the address that the host's requests come from."""
-    addresses: dict[int, frozenset[int]] = {}
+    addresses: dict[Address, frozenset[int]] = {}
     for text in texts:
         source, separator, address = text.partition("=")
         if not separator:
             raise ConfigurationError(f"--host-address {text} is not of the form 192.0.2.1=10.0.0.1")
-        asker = _parsed(parse_ip, source, "--host-address")
+        asker = _parsed(parse_source, source, "--host-address")
         known = addresses.get(asker, frozenset())
         addresses[asker] = known | {_parsed(parse_ip, address, "--host-address")}
     return addresses
@@ -227,6 +237,17 @@ def check_policy(policy: Policy) -> Policy:
     return policy
 
 
+def parse_listen(text: str) -> tuple[str, int]:
+    """Parse --listen into (host, port)."""
+    host, port = parse_address(text, "--listen")
+    if ":" in host:
+        raise ConfigurationError(
+            f"--listen {text}: the controller listens at an IPv4 address, because ranks have IPv4 addresses; a reverse "
+            "proxy before it may have others (--proxy)"
+        )
+    return host, port
+
+
 def parse_address(text: str, option: str) -> tuple[str, int]:
     """Parse HOST:PORT into (host, port)."""
     host, separator, port = text.rpartition(":")
@@ -241,7 +262,7 @@ def _number(text: str, option: str, highest: int) -> int:
     return int(text)
 
 
-def _parsed(parse: Callable[[str], int], text: str, option: str) -> int:
+def _parsed(parse: Callable[[str], _T], text: str, option: str) -> _T:
     try:
         return parse(text)
     except ValueError as error:

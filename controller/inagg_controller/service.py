@@ -5,16 +5,16 @@ Everything here runs in one asyncio loop, so the job table needs no lock. Each `
 """
 
 import asyncio
-import ipaddress
 import logging
 import time
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import IPv4Address
 from typing import TypeVar
 
-from inagg_contract.addresses import format_ip, parse_ip
+from inagg_contract.addresses import Address, format_ip, parse_ip, parse_source
 from inagg_contract.constants import INAGG_PORT, MEMBERS_BYTES
 from inagg_contract.documents import Aggregation, NewJob
 from inagg_contract.sizes import data_mtu
@@ -80,7 +80,7 @@ class Network:
     multicast: int | None = None
     mark_queue: int | None = None
     link_timeout_s: float = 5.0
-    addresses: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    addresses: Mapping[Address, frozenset[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,13 +334,12 @@ class Service:
         handshake has shown that the asker receives what is sent to its address. Whoever could register an address of
         another host could have switches and servers send to that host.
         """
-        source = None if asker is None else _ipv4(asker)
-        if (
-            asker is None
-            or source == ip
-            or (source is not None and ip in self.network.addresses.get(source, ()))
-        ):
+        if asker is None:
             return
+        with suppress(ValueError):
+            source = parse_source(asker)
+            if source == IPv4Address(ip) or ip in self.network.addresses.get(source, ()):
+                return
         address, host = format_ip(ip), self.topology.host_at.get(ip)
         owner = "" if host is None else f", which {_SOURCE} place at {host.place},"
         raise ForeignAddressError(
@@ -735,16 +734,6 @@ class Service:
         if (packets := self.network.mark_queue) is not None:
             switch.insert([queue_entry(port, packets) for port in node.ports])
         switch.insert(self.switches[node.name].losses.entries)
-
-
-def _ipv4(text: str) -> int | None:
-    """An IPv4 address, also one that a proxy writes as an IPv6 address; None for another text."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    mapped = address if isinstance(address, ipaddress.IPv4Address) else address.ipv4_mapped
-    return None if mapped is None else int(mapped)
 
 
 def _place(job: Job) -> str:

@@ -4,12 +4,14 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from ipaddress import IPv4Address
 from typing import Any, TypeVar
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Message
 
+from inagg_contract.addresses import Address
 from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
 from inagg_controller.http.api import create_app
 from inagg_controller.jobs.job import Limits, Policy
@@ -52,7 +54,9 @@ def _leaf_spine() -> Topology:
 
 LEAF_SPINE = _leaf_spine()
 # A test's client, which is at 127.0.0.1, registers ranks at all hosts.
-OF_THE_TESTS = {0x7F000001: frozenset(range(0x0A000001, 0x0A000009))}
+OF_THE_TESTS: dict[Address, frozenset[int]] = {
+    IPv4Address("127.0.0.1"): frozenset(range(0x0A000001, 0x0A000009))
+}
 # A job on all of its hosts, rank by rank.
 RANKS = 4
 AT = ["leaf1", "leaf1", "leaf2", "leaf2"]
@@ -83,7 +87,7 @@ class Serving:
         on_crash: Callable[[], None] = lambda: None,
         multicast: int | None = None,
         mark_queue: int | None = None,
-        addresses: Mapping[int, frozenset[int]] = OF_THE_TESTS,
+        addresses: Mapping[Address, frozenset[int]] = OF_THE_TESTS,
         **limits: Any,
     ) -> AsyncIterator[tuple[httpx.AsyncClient, Service, Clock]]:
         """Yields the operator's client of the API, the service, and the job table's clock.

@@ -75,6 +75,14 @@ def test_epochs_of_a_restarted_controller_are_higher_than_before(launch: Launche
         ({"device_config": "/nonexistent"}, "cannot read /nonexistent"),
         ({"ports": "1,two"}, "--ports: 'two' is not a number from 0 to 509"),
         ({"host": "10.0.0.1"}, "--host 10.0.0.1 is not of the form"),
+        ({"listen": "[::1]:9560"}, "--listen [::1]:9560: the controller listens at an IPv4 address"),
+        ({"host_address": "10.0.0.1"}, "--host-address 10.0.0.1 is not of the form"),
+        ({"host_address": "10.0.0.1=::1"}, "--host-address: '::1' is not an IPv4 address"),
+        (
+            {"host_address": "host=10.0.0.1"},
+            "--host-address: 'host' does not appear to be an IPv4 or IPv6 addr",
+        ),
+        ({"host_address": "224.0.0.1=10.0.0.1"}, "--host-address: 224.0.0.1 is not a host's address"),
         ({"host": "10.0.0.1=1,02-00"}, "--host: '02-00' is not a MAC address"),
         ({"host": ["10.0.0.1=1", "10.0.0.1=2"]}, "--host names 10.0.0.1 twice"),
         (

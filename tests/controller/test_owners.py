@@ -6,14 +6,15 @@ import pytest
 
 from inagg.errors import ControllerForbiddenError
 from inagg.membership.control import ControlClient
-from inagg_contract.addresses import parse_ip
+from inagg_contract.addresses import parse_ip, parse_source
 from inagg_contract.documents import FOREIGN_ADDRESS
 from tests.controller.launching import Launcher, read_line
 from tests.controller.serving import Serving, asking, create_job, run, worker
 
 OWN, OTHERS = "10.0.0.1", "10.0.0.2"
 MANAGEMENT = "192.0.2.1"
-ADDRESSES = {parse_ip(MANAGEMENT): frozenset({parse_ip(OWN)})}
+BEHIND_A_PROXY = "2001:db8::1"
+ADDRESSES = {parse_source(at): frozenset({parse_ip(OWN)}) for at in (MANAGEMENT, BEHIND_A_PROXY)}
 
 
 async def register(client: httpx.AsyncClient, ip: str, rank: int = 0) -> httpx.Response:
@@ -82,15 +83,30 @@ def test_nobody_registers_an_address_that_is_no_hosts(serving: Serving, ip: str,
     run(body)
 
 
-def test_the_operator_says_which_addresses_are_of_one_host(serving: Serving) -> None:
+@pytest.mark.parametrize("source", [MANAGEMENT, f"::ffff:{MANAGEMENT}", BEHIND_A_PROXY])
+def test_the_operator_says_which_addresses_are_of_one_host(serving: Serving, source: str) -> None:
     async def body() -> None:
         async with serving(addresses=ADDRESSES) as (operator, service, _):
             job = await create_job(operator)
-            async with asking(service, MANAGEMENT, job["secret"]) as client:
+            async with asking(service, source, job["secret"]) as client:
                 assert (await register(client, OTHERS)).status_code == 403
                 assert (await register(client, OWN)).status_code == 200
             async with asking(service, OWN, job["secret"]) as client:
                 assert (await register(client, MANAGEMENT, rank=1)).status_code == 403
+
+    run(body)
+
+
+def test_all_addresses_of_an_ipv6_network_are_one_host_for_limits(serving: Serving) -> None:
+    async def body() -> None:
+        async with serving(max_server_jobs=2, host_share=0.5) as (_, service, _):
+            document = {"workers": 2, "slots": 4, "aggregation": "server"}
+            for host, status in (("2001:db8::1", 201), ("2001:db8::2:1", 503), ("2001:db8:0:1::1", 201)):
+                async with asking(service, host) as client:
+                    answer = await client.post("/jobs", json=document)
+                    assert answer.status_code == status
+                    if status == 503:
+                        assert "the host 2001:db8::/64 has 1 jobs on servers" in answer.json()["detail"]
 
     run(body)
 

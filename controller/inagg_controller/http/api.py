@@ -177,7 +177,7 @@ def _open(service: Service) -> APIRouter:
         """Create a job and lease slots for it in each switch of its tree, or memory of each registered server: the
         requested number of slots, or fewer if they are scarce. A job on shared slots leases no slots. Needs no secret.
         The answer contains the secret that all other requests about the job need."""
-        job = await service.create(new, _asker(request))
+        job = await service.create(new, None if _asker(request) is None else host_of(request.client))
         if await request.is_disconnected():  # while the service waited for room
             service.end(job.id)
         return CreatedJob.model_construct(**dict(_job(service, job)), secret=job.secret)

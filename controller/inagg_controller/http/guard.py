@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from ipaddress import IPv6Address, IPv6Network
 from typing import Any
 
 from fastapi import Request, Response
@@ -20,6 +21,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
+from inagg_contract.addresses import parse_source
 from inagg_contract.documents import MOST_BODY_BYTES
 from inagg_controller.errors import (
     BodiesError,
@@ -79,8 +81,13 @@ class Gate:
 
 
 def host_of(client: tuple[str, int] | None) -> str:
-    """The host of a client, for limits."""
-    return "" if client is None else client[0]
+    """The host of a client, for limits: its IPv4 address, or its IPv6 network, in which it can choose any address."""
+    host = "" if client is None else client[0]
+    try:
+        address = parse_source(host)
+    except ValueError:
+        return host
+    return str(IPv6Network((address, 64), strict=False)) if isinstance(address, IPv6Address) else str(address)
 
 
 class Bodies:
