@@ -4,17 +4,18 @@
 import socket
 import time
 from contextlib import suppress
-from socketserver import TCPServer, ThreadingMixIn
+from socketserver import BaseRequestHandler, TCPServer, ThreadingMixIn
 from typing import Any
 
 
 class LimitedServer(ThreadingMixIn, TCPServer):
     """Has a thread for each connection. A connection beyond `most` is closed at once."""
 
-    def __init__(self, *arguments: Any, most: int) -> None:
+    def __init__(self, address: tuple[str, int], handler: type[BaseRequestHandler], *, most: int) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._most = most
         self._since: dict[socket.socket, float] = {}
-        super().__init__(*arguments)
+        super().__init__(address, handler)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Refuse a connection beyond the limit."""

@@ -116,8 +116,8 @@ class MetricsServer:
         registry = CollectorRegistry()
         registry.register(metrics)
         try:
-            family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            self._server = _Server(family, (str(place[0]), port), most_connections, request_s)
+            *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            self._server = _Server((str(place[0]), port), most_connections, request_s)
         except OSError as error:
             raise ServerError(f"cannot serve metrics at {address}: {error.strerror or error}") from None
         self._server.set_app(make_wsgi_app(registry))
@@ -135,8 +135,7 @@ class MetricsServer:
 class _Server(LimitedServer, WSGIServer):
     """A WSGI server with a limit of time, too."""
 
-    def __init__(self, family: int, address: tuple[str, int], most: int, request_s: float) -> None:
-        self.address_family = family
+    def __init__(self, address: tuple[str, int], most: int, request_s: float) -> None:
         self._request_s = request_s
         super().__init__(address, _Handler, most=most)
 

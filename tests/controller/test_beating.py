@@ -210,7 +210,9 @@ def test_each_beat_needs_the_secret_of_its_job(serving: Serving) -> None:
             problems = [each["problem"] and each["problem"]["status"] for each in found]
             assert problems == [None, 403, 404, 422, None, 403]
             for number in (1, 2):
-                seen = service.jobs.job(number).last_seen  # a tick may have added the time that was skipped to both
+                seen = service.jobs.job(
+                    number
+                ).last_seen  # a tick may have added the time that was skipped to both
                 assert seen[0] > seen[1]
 
     run(body)

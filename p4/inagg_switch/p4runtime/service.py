@@ -138,7 +138,7 @@ class P4RuntimeService:
                     self._check_writer(request.head)
                     self._pipeline.apply(whole, target)
         except RequestError as error:
-            logger.warning("pipeline config refused: %s", error)
+            logger.warning("pipeline config refused: %s", bounded(error.message))
             abort(context, error)
         action = p4runtime_pb2.SetForwardingPipelineConfigRequest.Action.Name(request.head.action)
         logger.info("pipeline config: %s", action)

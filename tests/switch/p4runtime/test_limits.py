@@ -272,6 +272,19 @@ def test_garbage_is_an_invalid_argument(
     lead.write(insert(group(1, (1, 0))))
 
 
+def test_a_refused_program_leaves_a_short_line_in_the_log(
+    lead: Controller, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = p4runtime_pb2.SetForwardingPipelineConfigRequest(device_id=1)
+    request.action = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
+    request.election_id.low = 1
+    request.config.p4_device_config = b"x" * (1 << 20)
+    refused = code_of(lead.stub.SetForwardingPipelineConfig, request)
+    assert refused == grpc.StatusCode.INVALID_ARGUMENT
+    assert "pipeline config refused: the device config does not compile" in caplog.text
+    assert len(caplog.text) < 10_000
+
+
 def test_text_that_is_not_utf8_is_an_invalid_argument(server: SwitchServer, raw: grpc.Channel) -> None:
     role = b"\x32\x01\xd0"  # field 6: not UTF-8
     call = raw.unary_unary(path("Write"))

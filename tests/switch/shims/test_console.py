@@ -535,6 +535,19 @@ def test_a_client_that_does_not_read_its_answer_is_disconnected(
         console.stop()
 
 
+def test_the_console_may_listen_at_an_ipv6_address(server: SwitchServer) -> None:
+    console = ConsoleServer("[::1]:0", Interpreter(server, server._ports))
+    console.start()
+    try:
+        with (
+            socket.create_connection(("::1", console.port), timeout=10) as connection,
+            connection.makefile("rwb") as stream,
+        ):
+            assert ask(stream, "table_num_entries routes").text == "0\n"
+    finally:
+        console.stop()
+
+
 def test_a_port_that_is_taken_is_explained(server: SwitchServer) -> None:
     interpreter = Interpreter(server, server._ports)
     first = ConsoleServer("127.0.0.1:0", interpreter)
