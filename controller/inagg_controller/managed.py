@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of the service's switches: its connection, and the loss that is injected there."""
 
-from collections.abc import Mapping
+import asyncio
+import time
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any, TypeVar, cast
 
 from inagg_controller.connection import Connection
 from inagg_controller.errors import InvalidRequestError
 from inagg_controller.fabric.topology import SwitchNode
 from inagg_controller.switch.client import Count, Switch
 from inagg_controller.switch.loss import LossChange, Losses
+
+_T = TypeVar("_T")
+
+_REST = 3.0  # times the time that a read has taken
+_LONGEST_REST_S = 5.0
 
 
 class ManagedSwitch:
@@ -22,6 +30,8 @@ class ManagedSwitch:
         self.switch = switch
         self.connection = connection
         self.losses = Losses()
+        self._reads: dict[Callable[[ManagedSwitch], Any], asyncio.Future[Any]] = {}  # that have not begun
+        self._rests_until = 0.0
 
     @property
     def connected(self) -> bool:
@@ -31,6 +41,46 @@ class ManagedSwitch:
     def read_counters(self) -> Mapping[str, Mapping[int, Count]]:
         """The indexed counters without zeros: name -> index -> count. On the switch's thread. Raises SwitchError."""
         return self.switch.read_counters(self.node.ports)
+
+    def read_admitted(self) -> Mapping[tuple[int, int], Count]:
+        """See Switch.read_admitted. On the switch's thread."""
+        return self.switch.read_admitted()
+
+    def read_displaced(self) -> Mapping[tuple[int, bool], Count]:
+        """See Switch.read_displaced. On the switch's thread."""
+        return self.switch.read_displaced()
+
+    async def read(self, what: Callable[["ManagedSwitch"], _T]) -> _T:
+        """What a method of this class reads. Raises SwitchError.
+
+        All that wait for the same share one read, so that few of them are before the next write. Reads rest, because
+        they take the interpreter from the service's loop.
+        """
+        shared = self._reads.get(what)
+        if shared is None:
+
+            def begin() -> _T:
+                del self._reads[what]
+                began = time.monotonic()
+                try:
+                    return what(self)
+                finally:
+                    now = time.monotonic()
+                    self._rests_until = now + min(_REST * (now - began), _LONGEST_REST_S)
+
+            async def read() -> _T:
+                await asyncio.sleep(max(0.0, self._rests_until - time.monotonic()))
+                return await self.connection.call(begin)
+
+            def end(ended: "asyncio.Future[_T]") -> None:
+                if self._reads.get(what) is ended:  # it has not begun, because the switch is away
+                    del self._reads[what]
+                if not ended.cancelled():
+                    ended.exception()  # those that waited for it may have gone
+
+            shared = self._reads[what] = asyncio.ensure_future(read())
+            shared.add_done_callback(end)
+        return cast(_T, await asyncio.shield(shared))
 
     async def set_loss(self, port: int, direction: str, traffic: str, probability: float) -> None:
         """Inject loss. Raises InvalidRequestError, UnavailableError; nothing has changed then."""

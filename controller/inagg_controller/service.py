@@ -486,9 +486,7 @@ class Service:
     async def _read_job_counts(self, job: Job) -> JobCounts:
         """The counts of `job_counts`, at the switches that are connected."""
         leaves = [leaf for leaf in job.tree.switches if leaf.ranks]
-        counts = await self._of_connected(
-            lambda managed: managed.switch.read_admitted(), [leaf.name for leaf in leaves]
-        )
+        counts = await self._of_connected(ManagedSwitch.read_admitted, [leaf.name for leaf in leaves])
         admitted = {
             rank: counts[leaf.name][job.id, member]
             for leaf in leaves
@@ -521,7 +519,7 @@ class Service:
 
     async def admitted(self) -> Mapping[str, Mapping[tuple[int, int], Count]]:
         """Contributions that the connected switches have admitted: switch -> (job, member number) -> count."""
-        return await self._of_connected(lambda managed: managed.switch.read_admitted())
+        return await self._of_connected(ManagedSwitch.read_admitted)
 
     async def displaced(self, job: Job | None = None) -> Mapping[str, Mapping[tuple[int, bool], Count]]:
         """Contributions that took shared slots from jobs: switch -> (job, whether its sum had expired) -> count.
@@ -531,7 +529,7 @@ class Service:
         names = list(self.switches)
         if job is not None:
             names = list(job.tree.by_name) if job.aggregation == "shared" else []
-        return await self._of_connected(lambda managed: managed.switch.read_displaced(), names)
+        return await self._of_connected(ManagedSwitch.read_displaced, names)
 
     async def _of_connected(
         self,
@@ -549,7 +547,7 @@ class Service:
             managed = self.switches[name]
             if managed.connected:
                 try:
-                    found[name] = await managed.connection.call(partial(read, managed))
+                    found[name] = await managed.read(read)
                 except SwitchError as error:
                     _log.warning("switch %s: its counters could not be read: %s", name, error)
                     if failed is not None:

@@ -2,6 +2,7 @@
 """Running jobs, seen through the HTTP API: lost ranks, time-outs, waiting requests, a failing switch. Virtual time."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -10,6 +11,7 @@ from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import ADMISSION, QUEUE, RECEIVER
 from tests.controller.memory_switch import MemorySwitch
 from tests.controller.serving import (
+    OPERATORS_TOKEN,
     STAR,
     Serving,
     ask_and_leave,
@@ -192,6 +194,81 @@ def test_a_request_that_waits_ends_with_its_client(serving: Serving) -> None:
                 await ask_and_leave(service, "GET", path, wait, job["secret"])
                 while len(asyncio.all_tasks()) > before:
                     await asyncio.sleep(0.001)
+
+    run(body)
+
+
+def test_a_request_that_waits_for_the_switch_ends_with_its_client(
+    serving: Serving, memory_switch: MemorySwitch
+) -> None:
+    go_on = threading.Event()
+
+    def read_admitted() -> dict[tuple[int, int], Count]:
+        assert go_on.wait(20)
+        return {}
+
+    async def body() -> None:
+        async with serving() as (client, service, _):
+            number = await start_job(client)
+            memory_switch.read_admitted = read_admitted  # type: ignore[method-assign]
+            before = len(asyncio.all_tasks())
+            try:
+                async with asyncio.timeout(10):
+                    for _ in range(20):
+                        await ask_and_leave(service, "GET", f"/jobs/{number}", secret=OPERATORS_TOKEN)
+                    while (
+                        len(asyncio.all_tasks()) > before + 2
+                    ):  # two reads: one that has begun, and the next
+                        await asyncio.sleep(0.001)
+            finally:
+                go_on.set()
+
+    run(body)
+
+
+def test_requests_that_wait_for_the_switch_share_its_answer(
+    serving: Serving, memory_switch: MemorySwitch
+) -> None:
+    reads: list[int] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def read_admitted() -> dict[tuple[int, int], Count]:
+        reads.append(len(reads))
+        begun.set()
+        assert go_on.wait(10)
+        return {(1, rank): Count(len(reads), 100) for rank in range(2)}
+
+    async def body() -> None:
+        async with serving() as (client, _, _):
+            number = await start_job(client)
+            memory_switch.read_admitted = read_admitted  # type: ignore[method-assign]
+            first = asyncio.create_task(client.get(f"/jobs/{number}"))
+            await asyncio.to_thread(begun.wait, 10)
+            others = [asyncio.create_task(client.get(f"/jobs/{number}")) for _ in range(50)]
+            for _ in range(100):  # turns of the loop, in which they come to wait
+                await asyncio.sleep(0)
+            go_on.set()
+            counts = [(await each).json()["counters"]["0"]["packets"] for each in (first, *others)]
+            # What was read before a request came is not its answer.
+            assert counts == [1] + [2] * 50
+
+    run(body)
+
+
+def test_counts_are_read_again_after_the_switch_was_away(
+    serving: Serving, memory_switch: MemorySwitch
+) -> None:
+    async def body() -> None:
+        async with serving() as (client, service, _):
+            number = await start_job(client)
+            memory_switch.away = True
+            assert (await client.get(f"/jobs/{number}")).json()["counters"] == {}
+            memory_switch.away = False
+            await settle(lambda: service.switches["s1"].connected)
+            number = await start_job(client)
+            memory_switch.admitted = {(number, 0): Count(3, 300)}
+            answer = await client.get(f"/jobs/{number}")
+            assert answer.json()["counters"] == {"0": {"packets": 3, "bytes": 300}}
 
     run(body)
 

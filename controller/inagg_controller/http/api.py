@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -81,6 +81,8 @@ from inagg_controller.jobs.servers import INTERVAL_S, TIMEOUT_S, JobKey, Server,
 from inagg_controller.service import JobCounts, Service
 from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import Member
+
+_T = TypeVar("_T")
 
 _LONGEST_WAIT_S = 60.0
 _MOST_ERRORS = 10
@@ -222,7 +224,8 @@ def _of_members(service: Service) -> APIRouter:
             await _while_connected(request, waiting(number, timeout_s))
             return _job(service, found)
         found = service.jobs.job(number)
-        return _with_ranks(_job(service, found, await service.job_counts(found)), found)
+        counts = await _while_connected(request, service.job_counts(found))
+        return _with_ranks(_job(service, found, counts), found)
 
     @router.delete("")
     async def end(number: int) -> JobStatus:
@@ -568,21 +571,20 @@ def _asker(request: Request) -> str | None:
     return "" if request.client is None else request.client.host
 
 
-async def _while_connected(request: Request, waiting: Awaitable[object]) -> None:
-    """Wait, but not for a client that has gone. Raises what `waiting` raises."""
+async def _while_connected(request: Request, waiting: Awaitable[_T]) -> _T | None:
+    """The result of `waiting`; None as soon as the client has gone. Raises what `waiting` raises."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    tasks = {asyncio.ensure_future(waiting), asyncio.ensure_future(gone())}
+    wanted, leaving = asyncio.ensure_future(waiting), asyncio.ensure_future(gone())
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        await asyncio.wait((wanted, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return wanted.result() if wanted.done() else None
     finally:
-        for task in tasks:
-            task.cancel()
+        wanted.cancel()
+        leaving.cancel()
 
 
 async def _until_disconnected(request: Request) -> AsyncIterator[bytes]:
