@@ -70,6 +70,8 @@ class EngineStats(TypedDict):
     window_limit: int  # the largest window: the slots granted, at most what the receive buffer holds
     least_rtt_s: float  # of the last seconds; 0 before the first RTT
     waited_s: float  # total time of waiting for other ranks to begin a collective
+    longest_wait_s: float  # of these times, for a collective with a context
+    longest_wait_context: int  # of that collective
     silent_s: float  # silence before probes, in collectives that all ranks had begun
     rtt_samples: int
     srtt_s: float  # 0.0 before the first sample

@@ -120,6 +120,8 @@ nb::dict to_dict(const EngineStats& stats) {
     out["least_rtt_s"] = stats.least_rtt;
     out["waited_s"] = stats.waited;
     out["silent_s"] = stats.silent;
+    out["longest_wait_s"] = stats.longest_wait;
+    out["longest_wait_context"] = stats.longest_wait_context;
     out["srtt_s"] = stats.srtt;
     out["rttvar_s"] = stats.rttvar;
     out["rto_s"] = stats.rto;

@@ -72,6 +72,7 @@ class Collective {
 
     Ticket ticket() const { return ticket_; }
     const LaneFormat& format() const { return format_; }
+    std::uint32_t context() const { return request_.context; }
     std::uint32_t fingerprint() const;
 
     // States, as drawn above.

@@ -359,6 +359,10 @@ void Engine::finish_run(double now) {
         // A collective's first result comes when the last rank has begun it.
         const double waited = now - collective.first_sent().value_or(now) - recovery_.least_rtt();
         stats_.waited += std::max(waited, 0.0);
+        if (collective.context() != 0 && waited > stats_.longest_wait) {
+            stats_.longest_wait = waited;
+            stats_.longest_wait_context = collective.context();
+        }
     }
     const auto congested = static_cast<unsigned>(
         std::ranges::count_if(run_, [](const Result& result) { return result.congested; }));

@@ -39,9 +39,11 @@ struct EngineStats {
     std::uint64_t window = 0;        // chunks
     std::uint64_t window_limit = 0;  // chunks; the window's largest size
     std::uint64_t rtt_samples = 0;
-    double least_rtt = 0;  // of the last seconds; 0 before the first sample
-    double waited = 0;     // total time until other ranks had begun a collective
-    double silent = 0;     // total silence before probes, in collectives that all ranks had begun
+    double least_rtt = 0;                    // of the last seconds; 0 before the first sample
+    double waited = 0;                       // total time until other ranks had begun a collective
+    double longest_wait = 0;                 // of these times, for a collective with a context
+    std::uint32_t longest_wait_context = 0;  // of that collective
+    double silent = 0;  // total silence before probes, in collectives that all ranks had begun
     double srtt = 0;
     double rttvar = 0;
     double rto = 0;

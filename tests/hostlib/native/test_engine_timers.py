@@ -633,3 +633,21 @@ def test_the_time_that_a_rank_waits_for_others_to_begin_is_told() -> None:
     waited = [engine.stats["waited_s"] - was for engine, was in zip(network.engines, before, strict=True)]
     assert waited[0] == pytest.approx(0.5, abs=0.02)
     assert waited[1] < 0.02
+
+
+def test_the_longest_wait_is_told_with_its_collective_but_not_that_of_one_without_context() -> None:
+    network = make_network(2, slots=4, words=1)
+    for late_s, context in ((0.9, 0), (0.5, 77), (0.2, 78)):
+
+        def submit(engine: Engine, context: int = context) -> None:
+            engine.submit(np.ones(300, np.float32), now=network.now, context=context)
+
+        start = network.now
+        network.plan(start, 0, submit)
+        network.plan(start + late_s, 1, submit)
+        done = network.engines[0].stats["collectives_completed"]
+        network.run(done + 1, within=start + late_s + 5)
+    one, other = (engine.stats for engine in network.engines)
+    assert one["longest_wait_context"] == 77
+    assert one["longest_wait_s"] == pytest.approx(0.5, abs=0.02)
+    assert other["longest_wait_s"] < 0.02
