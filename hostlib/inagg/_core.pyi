@@ -491,6 +491,10 @@ class Pulse:
     """
 
     def __init__(self, *, socket_fd: int, beat: bytes, interval_s: float) -> None: ...
+    def pause(self, within_s: float) -> float:
+        """How many seconds late the last late beat of the process was: for so long its threads did not run. 0 if that
+        ended more than within_s ago."""
+
     def close(self) -> None: ...
 
 # Everything below is for tests and benchmarks.

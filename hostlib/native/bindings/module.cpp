@@ -65,6 +65,7 @@ void define_pulse(nb::module_& m) {
                 new (self) Pulse(socket_fd, {beat.c_str(), beat.size()}, interval);
             },
             nb::kw_only(), "socket_fd"_a, "beat"_a, "interval_s"_a)
+        .def("pause", &Pulse::pause, "within_s"_a)
         .def("close", &Pulse::close, nb::call_guard<nb::gil_scoped_release>());
 }
 
@@ -119,9 +120,9 @@ nb::dict to_dict(const EngineStats& stats) {
     out["rtt_samples"] = stats.rtt_samples;
     out["least_rtt_s"] = stats.least_rtt;
     out["waited_s"] = stats.waited;
-    out["silent_s"] = stats.silent;
     out["longest_wait_s"] = stats.longest_wait;
     out["longest_wait_context"] = stats.longest_wait_context;
+    out["silent_s"] = stats.silent;
     out["srtt_s"] = stats.srtt;
     out["rttvar_s"] = stats.rttvar;
     out["rto_s"] = stats.rto;

@@ -76,6 +76,8 @@ struct Beat {
     }
 };
 
+constexpr auto LEAST_PAUSE = std::chrono::seconds(1);
+
 bool listens(int socket) {
     int value = 0;
     socklen_t length = sizeof(value);
@@ -114,11 +116,27 @@ class Pulse::Thread {
         beats_.erase(id);
     }
 
+    double pause(double within) {
+        const std::lock_guard lock(mutex_);
+        const Clock::time_point now = Clock::now();
+        look_for_pause(now);
+        const bool recent = now - resumed_ <= std::chrono::duration<double>(within);
+        return recent ? std::chrono::duration<double>(pause_).count() : 0;
+    }
+
   private:
+    void look_for_pause(Clock::time_point now) {
+        if (now - due_ >= LEAST_PAUSE) {
+            pause_ = now - due_;
+            resumed_ = now;
+        }
+    }
+
     void run() {
         std::unique_lock lock(mutex_);
         while (!closing_) {
             const Clock::time_point now = Clock::now();
+            look_for_pause(now);
             auto next = now + std::chrono::hours(1);
             for (auto each = beats_.begin(); each != beats_.end();) {
                 Beat& beat = each->second;
@@ -132,6 +150,7 @@ class Pulse::Thread {
                 next = std::min(next, beat.next);
                 ++each;
             }
+            due_ = next;
             changed_.wait_until(lock, next);
         }
     }
@@ -141,6 +160,9 @@ class Pulse::Thread {
     std::condition_variable changed_;
     std::map<std::uint64_t, Beat> beats_;
     std::uint64_t last_ = 0;
+    Clock::time_point due_ = Clock::now();  // of the next beat
+    Clock::duration pause_{};               // until resumed_
+    Clock::time_point resumed_{};
     bool closing_ = false;
     std::thread thread_;  // last: it uses the rest
 };
@@ -172,6 +194,11 @@ Pulse::Pulse(int socket, std::string beat, double interval) {
 }
 
 Pulse::~Pulse() { close(); }
+
+double Pulse::pause(double within) {
+    const std::lock_guard lock(mutex_);
+    return thread_ && ::getpid() == process_ ? thread_->pause(within) : 0;
+}
 
 void Pulse::close() {
     if (::getpid() != process_) {

@@ -28,6 +28,10 @@ class Pulse {
     // After it returns nothing is written. Any thread may call it, any number of times.
     void close();
 
+    // How late the last late beat of the process was, in seconds: by so much its threads did not run. 0 if
+    // that ended more than `within` seconds ago, or the pulse is closed.
+    double pause(double within);
+
   private:
     class Thread;
     static std::shared_ptr<Thread> thread_of_this_process();
