@@ -216,12 +216,22 @@ class Chunks(BaseModel):
     servers: NonNegative
 
 
+class LongestWait(BaseModel):
+    """The longest of a rank's waits for other ranks: in the sum that is the group's collective of this number; 0:
+    unknown."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    collective: NonNegative
+    waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)]
+
+
 class Beat(Request):
     """The body of POST /jobs/{id}/workers/{rank}/heartbeat.
 
     begun: number of collectives so far. asked, calls: the last `ask` and its answer. sums: number of completed sums
-    through the switch. waited_s: total time that the rank has waited for other ranks to start these sums. chunks: of
-    the server in the rank's process, if it serves the job.
+    through the switch. waited_s: total time that the rank has waited for other ranks to start these sums; longest_wait:
+    in one of them. chunks: of the server in the rank's process, if it serves the job.
     """
 
     begun: NonNegative = 0
@@ -229,6 +239,7 @@ class Beat(Request):
     calls: Annotated[list[CallDocument], Field(max_length=MOST_CALLS, fail_fast=True)] = []
     sums: NonNegative = 0
     waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
+    longest_wait: LongestWait | None = None
     chunks: Chunks | None = None
 
     @model_validator(mode="after")
@@ -451,6 +462,7 @@ class Waits(Answer):
 
     sums: NonNegative
     waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)]
+    longest_wait: LongestWait | None = None
 
 
 class Heartbeat(Answer):

@@ -202,9 +202,9 @@ def test_each_beat_needs_the_secret_of_its_job(serving: Serving) -> None:
             assert answer.status_code == 200
             found = answer.json()["answers"]
             assert [each["heartbeat"] and each["heartbeat"]["waits"] for each in found] == [
-                {"0": {"sums": 3, "waited_s": 0.0}},
+                {"0": {"sums": 3, "waited_s": 0.0, "longest_wait": None}},
                 *[None] * 3,
-                {"0": {"sums": 3, "waited_s": 0.0}},
+                {"0": {"sums": 3, "waited_s": 0.0, "longest_wait": None}},
                 None,
             ]
             problems = [each["problem"] and each["problem"]["status"] for each in found]

@@ -64,7 +64,7 @@ def test_a_silent_rank_is_lost_its_job_fails_and_its_entries_go(
                 "reason": f"rank 1 (10.0.0.2): {silent}",
                 "mismatch": None,
                 "ask": None,
-                "waits": {"0": {"sums": 0, "waited_s": 0.0}},
+                "waits": {"0": {"sums": 0, "waited_s": 0.0, "longest_wait": None}},
                 "chunks": None,
             }
             assert memory_switch.in_table(ADMISSION) == memory_switch.in_table(RECEIVER) == []
@@ -90,8 +90,9 @@ def test_leaving_one_after_another_finishes_a_job_and_the_rest_are_told_meanwhil
                 "waits": {},
                 "chunks": None,
             }
-            told = await client.post(f"/jobs/{number}/workers/0/heartbeat", json={"sums": 3, "waited_s": 0.5})
-            assert told.json()["waits"] == {"0": {"sums": 3, "waited_s": 0.5}}
+            waits = {"sums": 3, "waited_s": 0.5, "longest_wait": {"collective": 2, "waited_s": 0.25}}
+            told = await client.post(f"/jobs/{number}/workers/0/heartbeat", json=waits)
+            assert told.json()["waits"] == {"0": waits}
             assert len(memory_switch.in_table(ADMISSION)) == 2
             again = await client.delete(f"/jobs/{number}/workers/1")
             assert again.status_code == 200

@@ -599,7 +599,7 @@ def _report(beat: Beat) -> Report:
         beat.begun,
         None if beat.asked is None else Question(beat.asked.first, beat.asked.last),
         [Call(call.digest, call.text) for call in beat.calls],
-        Wait(beat.sums, beat.waited_s),
+        Wait(beat.sums, beat.waited_s, beat.longest_wait),
         None if beat.chunks is None else _summed(beat.chunks),
     )
 
@@ -621,7 +621,7 @@ def _heartbeat(job: Job) -> Heartbeat:
         ),
         ask=None if question is None else CallRange(first=question.first, last=question.last),
         waits={
-            rank: Waits.model_construct(sums=wait.sums, waited_s=wait.waited_s)
+            rank: Waits.model_construct(sums=wait.sums, waited_s=wait.waited_s, longest_wait=wait.longest)
             for rank, wait in job.waits.items()
         },
         chunks=_chunks(job),

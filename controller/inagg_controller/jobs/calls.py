@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from inagg_contract.documents import MOST_CALLS
+from inagg_contract.documents import MOST_CALLS, LongestWait
 from inagg_contract.ranks import name_ranks
 from inagg_controller.jobs.servers import Summed
 
@@ -39,10 +39,11 @@ class Question(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """How many sums a rank has completed, and its total time of waiting for other ranks to start them."""
+    """How many sums a rank has completed, and its time of waiting for other ranks to start them: in all, and in one."""
 
     sums: int
     waited_s: float
+    longest: LongestWait | None = None
 
 
 NEVER_WAITED = Wait(0, 0.0)
