@@ -754,9 +754,11 @@ class JobTable:
                 and rank not in job.unsteady
                 and now - max(job.last_seen[rank], job.heard_since) >= limit
             ):
-                lost[rank] = _silence(limit)
+                lost[rank] = _silence(limit, "its process is stopped")
             elif now - job.last_seen[rank] >= OUTAGE_TIMEOUTS * limit:
-                lost[rank] = _silence(OUTAGE_TIMEOUTS * limit)
+                what = "its process is stopped"
+                what += " or holds the GIL" if rank in job.unsteady else ""
+                lost[rank] = _silence(OUTAGE_TIMEOUTS * limit, what)
         if lost:
             self._fail(job, lost, now)
 
@@ -855,9 +857,9 @@ def _forgettable(jobs: Iterable[Job]) -> Iterable[tuple[float, int]]:
             yield job.ended_at, job.id
 
 
-def _silence(seconds: float) -> str:
-    """Why a rank that has been silent for so long is lost."""
-    return f"no heartbeat for {seconds:g} s: its process is stopped, or its host is down or cut off"
+def _silence(seconds: float, what: str) -> str:
+    """Why a rank that has been silent for so long is lost. what: is the matter with its process, perhaps."""
+    return f"no heartbeat for {seconds:g} s: {what}, or its host is down or cut off"
 
 
 def _ranks(jobs: Iterable[Job]) -> int:
