@@ -20,11 +20,12 @@
 Programs that handle the errors of gloo catch RuntimeError, those of NCCL DistBackendError or DistError. Both also catch
 each CollectiveError, and neither catches an error in the program's settings.
 
-The constructors compose the messages: what happened, to what (job, rank, chunk), what to do. The facts are attributes
-too; None means unknown. Every error keeps its attributes when it is pickled.
+The constructors compose the messages: what happened, to what (job with its name, rank, chunk), what to do. The facts
+are attributes too; None means unknown. Every error keeps its attributes when it is pickled.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from torch.distributed import DistBackendError
 
@@ -36,14 +37,30 @@ from inagg.base_errors import (
     ControllerUnreachableError,
     InaggError,
 )
-from inagg_contract.ranks import name_ranks
+from inagg_contract.ranks import name_job, name_ranks
 
 
-def _subject(job: int | None, rank: int | None, chunk: int | None) -> str:
-    """ "job 3, rank 1, chunk 77: ", without the unknown ones."""
-    facts = [("job", job), ("rank", rank), ("chunk", chunk)]
-    known = ", ".join(f"{name} {value}" for name, value in facts if value is not None)
-    return f"{known}: " if known else ""
+class JobRank(NamedTuple):
+    """A rank of a job, in errors and in the log."""
+
+    job: int
+    job_name: str
+    rank: int
+
+    def __str__(self) -> str:
+        return f"{name_job(self.job, self.job_name)}, rank {self.rank}"
+
+
+def _subject(job: int | None, job_name: str, rank: int | None, chunk: int | None) -> str:
+    """ "job 3 (train.py), rank 1, chunk 77: ", without the unknown ones."""
+    known = [] if job is None else [name_job(job, job_name)]
+    known += [f"{name} {value}" for name, value in (("rank", rank), ("chunk", chunk)) if value is not None]
+    return f"{', '.join(known)}: " if known else ""
+
+
+def describe_loss(ranks: Sequence[int], reason: str, places: Mapping[int, str] | None = None) -> str:
+    """ "lost rank 1 (h2, 10.0.0.2): it left"."""
+    return f"lost {name_ranks(ranks, places)}: {reason}"
 
 
 class CollectiveError(InaggError, DistBackendError):
@@ -54,11 +71,18 @@ class JobError(CollectiveError):
     """The job has failed or ended, so none of its collectives can complete."""
 
     def __init__(
-        self, reason: str, *, job: int | None = None, rank: int | None = None, chunk: int | None = None
+        self,
+        reason: str,
+        *,
+        job: int | None = None,
+        job_name: str = "",
+        rank: int | None = None,
+        chunk: int | None = None,
     ) -> None:
-        super().__init__(f"{_subject(job, rank, chunk)}{reason}")
+        super().__init__(f"{_subject(job, job_name, rank, chunk)}{reason}")
         self.reason = reason
         self.job = job
+        self.job_name = job_name
         self.rank = rank
         self.chunk = chunk
 
@@ -77,6 +101,7 @@ class PeerLostError(JobError):
         reason: str,
         places: Mapping[int, str] | None = None,
         job: int | None = None,
+        job_name: str = "",
         rank: int | None = None,
         chunk: int | None = None,
     ) -> None:
@@ -84,8 +109,9 @@ class PeerLostError(JobError):
         if chunk is not None:
             pending = f"the oldest chunk without a result is {chunk}"
         super().__init__(
-            f"lost {name_ranks(lost_ranks, places)}: {reason}; {pending}. Restart the job from its last checkpoint.",
+            f"{describe_loss(lost_ranks, reason, places)}; {pending}. Restart the job from its last checkpoint.",
             job=job,
+            job_name=job_name,
             rank=rank,
         )
         self.reason = reason
@@ -106,6 +132,7 @@ class CollectiveTimeoutError(JobError, TimeoutError):
         *,
         timeout_s: float,
         job: int | None = None,
+        job_name: str = "",
         rank: int | None = None,
         chunk: int | None = None,
     ) -> None:
@@ -113,6 +140,7 @@ class CollectiveTimeoutError(JobError, TimeoutError):
             f"timeout: {elements} elements were not summed within the group's {timeout_s:g} s. Check that every rank "
             "has called this collective and is still training, or pass a longer timeout to init_process_group.",
             job=job,
+            job_name=job_name,
             rank=rank,
             chunk=chunk,
         )
@@ -139,6 +167,7 @@ class NetworkTimeoutError(CollectiveError, TimeoutError):
         narrow: Mapping[int, str] | None = None,
         aggregator: str = "the switch",
         job: int | None = None,
+        job_name: str = "",
         rank: int | None = None,
     ) -> None:
         whose = "any rank" if narrow is None else name_ranks([*narrow], narrow)
@@ -147,7 +176,7 @@ class NetworkTimeoutError(CollectiveError, TimeoutError):
             "`ip link` on the hosts and the switch, and the switch's log."
         )
         super().__init__(
-            _subject(job, rank, chunk)
+            _subject(job, job_name, rank, chunk)
             + (
                 f"no packet from {aggregator} for {waited_s:g} s. Check the links, firewalls, {aggregator}, and "
                 f"whether every rank is still training. If only small packets pass, {small_mtu}"
@@ -162,6 +191,7 @@ class NetworkTimeoutError(CollectiveError, TimeoutError):
         self.passed_bytes = passed_bytes
         self.narrow = narrow if narrow is None else tuple(narrow)
         self.job = job
+        self.job_name = job_name
         self.rank = rank
 
 
@@ -173,7 +203,13 @@ class IntegrityError(CollectiveError):
     """
 
     def __init__(
-        self, chunk: int, *, job: int | None = None, rank: int | None = None, call: str = ""
+        self,
+        chunk: int,
+        *,
+        job: int | None = None,
+        job_name: str = "",
+        rank: int | None = None,
+        call: str = "",
     ) -> None:
         what = "the result failed its checks, and again when it was sent twice more"
         if call:
@@ -182,13 +218,14 @@ class IntegrityError(CollectiveError):
                 "controller, which compares the calls of all ranks, has found no difference"
             )
         super().__init__(
-            f"{_subject(job, rank, chunk)}{what}, so the sum was discarded. Restart the job from its last checkpoint. "
-            "If it happens again, check that every rank uses the same lane width; if they do, a link or the switch "
-            "damages packets, or a host forges them: look for errors in `ip -s link` and `ethtool -S` of the hosts and "
-            "the switch."
+            f"{_subject(job, job_name, rank, chunk)}{what}, so the sum was discarded. Restart the job from its last "
+            "checkpoint. If it happens again, check that every rank uses the same lane width; if they do, a link or "
+            "the switch damages packets, or a host forges them: look for errors in `ip -s link` and `ethtool -S` of "
+            "the hosts and the switch."
         )
         self.chunk = chunk
         self.job = job
+        self.job_name = job_name
         self.rank = rank
         self.call = call
 
@@ -205,18 +242,21 @@ class MismatchError(CollectiveError):
         chunk: int | None = None,
         *,
         job: int | None = None,
+        job_name: str = "",
         rank: int | None = None,
         detail: str = "",
         collective: int | None = None,
         calls: Mapping[int, str] | None = None,
     ) -> None:
         super().__init__(
-            f"{_subject(job, rank, chunk)}{detail or 'the ranks disagree about this collective'}. Every rank must "
+            _subject(job, job_name, rank, chunk)
+            + f"{detail or 'the ranks disagree about this collective'}. Every rank must "
             "call the same collectives of a group, in the same order, on tensors of the same size and type, with the "
             "same options."
         )
         self.chunk = chunk
         self.job = job
+        self.job_name = job_name
         self.rank = rank
         self.detail = detail
         self.collective = collective

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from inagg._core import Transport
 from inagg.counters import straggler
-from inagg.errors import ControllerError, InaggError
+from inagg.errors import ControllerError, InaggError, JobRank
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatMonitor, RankHeartbeat
 from inagg.sums.journal import Journal
@@ -126,7 +126,7 @@ def test_a_rank_survives_any_answer_to_a_heartbeat(document: Any) -> None:
             return
     failure = HeartbeatMonitor(timeout_s=3.0, now=0.0).answered(beat, 1.0)
     if failure is not None:
-        assert isinstance(failure.error(1, 0, None), InaggError)
+        assert isinstance(failure.error(JobRank(1, "", 0), None), InaggError)
     journal = Journal()
     for number in range(5):
         journal.begin(f"barrier({number})")
@@ -236,6 +236,11 @@ def test_no_infinity_or_nan_gets_into_the_controller_or_to_another_rank(
             for method, path, document in [
                 ("POST", "/jobs/1/workers/0/heartbeat", f'{{"waited_s": {number}}}'),
                 ("POST", "/jobs/1/workers/0/heartbeat", f'{{"sums": {number}}}'),
+                (
+                    "POST",
+                    "/jobs/1/workers/0/heartbeat",
+                    f'{{"longest_wait": {{"collective": 1, "waited_s": {number}}}}}',
+                ),
                 ("PUT", "/loss", f'{{"port": 1, "direction": "ingress", "probability": {number}}}'),
             ]:
                 json_type = {"Content-Type": "application/json"}
@@ -246,4 +251,4 @@ def test_no_infinity_or_nan_gets_into_the_controller_or_to_another_rank(
             other = await client.post("/jobs/1/workers/1/heartbeat", json={})
             return json.loads(other.text, parse_constant=pytest.fail)
 
-    assert run(body)["waits"] == {"1": {"sums": 0, "waited_s": 0.0}}
+    assert run(body)["waits"] == {"1": {"sums": 0, "waited_s": 0.0, "longest_wait": None}}

@@ -5,6 +5,7 @@ import asyncio
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterator
 
 import httpx
@@ -15,12 +16,14 @@ from inagg.errors import (
     ControllerRefusedError,
     ControllerUnreachableError,
     JobError,
+    JobRank,
     MismatchError,
 )
+from inagg.membership import heartbeat
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatMonitor, RankHeartbeat
 from inagg.sums.journal import Journal, Report
-from inagg_contract.documents import Heartbeat, Lost, Mismatch, PacketCount
+from inagg_contract.documents import Heartbeat, LongestWait, Lost, Mismatch, PacketCount, Waits
 from tests.controller.launching import Launcher, read_line
 from tests.controller.serving import OPERATORS_TOKEN, Serving
 from tests.waiting import wait_until
@@ -420,6 +423,60 @@ def test_switches_are_looked_for_only_when_the_controller_does_not_answer() -> N
     assert failed[0].reason.startswith("the switch leaf2 (10.0.255.2), or the way there, is down")
 
 
+def test_the_silence_of_a_controller_is_logged_once_and_its_return(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(heartbeat, "_SILENCE_S", 0.1)
+    reachable = threading.Event()
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if not reachable.is_set():
+            raise httpx.ConnectError("refused")
+        return httpx.Response(BEAT[0], json=BEAT[1])
+
+    client = ControlClient(URL, transport=httpx.MockTransport(handle))
+    failed: list[Failure] = []
+    thread = RankHeartbeat(client, 1, 0, 0.01, 600.0, failed.append, Journal(), job_name="train.py")
+    thread.start()
+    wait_until(lambda: len(caplog.messages) == 1, "the silence is logged")
+    told_at = time.monotonic()
+    wait_until(lambda: time.monotonic() > told_at + 0.3, "it is not logged again")
+    reachable.set()
+    wait_until(lambda: len(caplog.messages) == 2, "the return is logged")
+    thread.stop()
+    silent, again = caplog.messages
+    assert silent.startswith(
+        f"job 1 (train.py), rank 0: the controller at {URL} has not answered for 0 s. Sums go on; after 600 s this "
+        "rank gives up."
+    )
+    assert again.startswith("job 1 (train.py), rank 0: the controller answers again, after ")
+    assert failed == []
+
+
+@pytest.mark.parametrize(
+    ("lost", "pause", "seen"),
+    [
+        ((1,), "", Failure("this rank was given up: rank 1: no heartbeat", ())),
+        ((0,), "was stopped", Failure("rank 1: no heartbeat", (0,))),
+        ((0, 1), "", Failure("rank 1: no heartbeat", (0,))),
+        ((1,), "was stopped", Failure("this rank was given up: its process was stopped", ())),
+        ((0, 1), "was stopped", Failure("this rank was given up: its process was stopped", ())),
+        ((), "was stopped", Failure("this process was stopped: rank 1: no heartbeat", ())),
+    ],
+)
+def test_a_rank_sees_a_failure_from_where_it_is(lost: tuple[int, ...], pause: str, seen: Failure) -> None:
+    assert Failure("rank 1: no heartbeat", lost).at(1, pause) == seen
+
+
+def test_the_log_and_the_error_name_a_lost_rank_once_and_in_the_same_words() -> None:
+    places = {1: "h2, 10.0.0.2"}
+    failure = Failure("rank 1 (h2, 10.0.0.2): no heartbeat for 8 s", (1,), places)
+    assert str(failure) == "lost rank 1 (h2, 10.0.0.2): no heartbeat for 8 s"
+    assert str(failure.error(JobRank(3, "train.py", 0), None)).startswith(
+        f"job 3 (train.py), rank 0: {failure}; nothing was outstanding."
+    )
+
+
 def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch() -> None:
     reports = []
     calls = [
@@ -434,14 +491,18 @@ def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch() -> None:
         lost = {"state": "failed", "reason": "the ranks call different collectives: ..."}
         return httpx.Response(200, json={**WELL, **lost, "mismatch": {"number": 3, "calls": calls}})
 
+    def waited() -> Waits:
+        return Waits(sums=7, waited_s=0.25, longest_wait=LongestWait(collective=3, waited_s=0.125))
+
     journal = Journal()
     digests = [journal.begin(text) for text in ("barrier()", "barrier()", "barrier()", "later()")]
     failed: list[Failure] = []
     client = ControlClient(URL, transport=httpx.MockTransport(handle))
     # The interval is endless, so the answer to the question is sent at once.
-    thread = RankHeartbeat(client, 1, 0, 1e6, 1e6, failed.append, journal, lambda: (7, 0.25))
+    thread = RankHeartbeat(client, 1, 0, 1e6, 1e6, failed.append, journal, waited)
     thread.confer(10.0)
-    assert reports[0] == {"begun": 4, "sums": 7, "waited_s": 0.25}
+    longest = {"collective": 3, "waited_s": 0.125}
+    assert reports[0] == {"begun": 4, "sums": 7, "waited_s": 0.25, "longest_wait": longest}
     assert reports[1] == {
         **reports[0],
         "asked": {"first": 2, "last": 3},

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the controller sees that a rank lives or has died. Both are processes with TCP between them."""
 
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -39,13 +41,20 @@ mac = f"02:00:00:00:00:0{rank + 1}"
 policy = client.register(1, rank, ip=f"10.0.0.{rank + 1}", mac=mac, udp_port=4000, port=rank + 1).policy
 presence = attending.attend(1, rank, policy.heartbeat_interval_s)
 RankHeartbeat(
-    client, 1, rank, policy.heartbeat_interval_s, policy.heartbeat_timeout_s, failed, Journal()
+    client,
+    1,
+    rank,
+    policy.heartbeat_interval_s,
+    policy.heartbeat_timeout_s,
+    failed,
+    Journal(),
+    pause=lambda: presence.pause(policy.heartbeat_timeout_s / 2),
 ).start()
 print("in", flush=True)
 for order in sys.stdin:
     if order == "hold the GIL\\n":
         ctypes.PyDLL(None).sleep(3)
-        print("held", flush=True)
+        print(f"held{presence.pause(1.5) and ', and knows'}", flush=True)
     elif order == "break\\n":  # a reset, as from a firewall
         broken = presence._connection
         broken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -155,10 +164,29 @@ def test_a_rank_that_says_nothing_is_lost_after_the_timeout(run_job: RunJob) -> 
     assert lost(client)[1].startswith("no heartbeat for 1 s: its process is stopped")
 
 
+@pytest.mark.parametrize(
+    ("way", "pause"),
+    [("http", "was stopped or suspended"), ("https", "was stopped or suspended, or held the GIL,")],
+)
+def test_a_rank_that_goes_on_learns_that_its_process_was_stopped(
+    run_job: RunJob, way: str, pause: str
+) -> None:
+    client, ranks = run_job(timeout_s=1, way=way)
+    ranks[1].process.send_signal(signal.SIGSTOP)
+    stopped = time.monotonic()
+    assert lost(client)[1].startswith("no heartbeat for ")
+    wait_until(lambda: time.monotonic() > stopped + 3, "the pause is longer than a beat may be late")
+    ranks[1].process.send_signal(signal.SIGCONT)
+    heard = ranks[1].hears()
+    told = re.fullmatch(rf"this rank was given up: its process {pause} for about (\d+) s", heard)
+    assert told, heard
+    assert abs(int(told[1]) - (time.monotonic() - stopped)) < 2
+
+
 def test_a_rank_that_holds_the_gil_behind_https_is_not_taken_for_a_stopped_one(run_job: RunJob) -> None:
     client, ranks = run_job(timeout_s=1, way="https")
     ranks[1].told("hold the GIL")
-    assert ranks[1].hears() == "held"
+    assert ranks[1].hears() == "held, and knows"
     assert client.status(1).state == "running"
 
 

@@ -280,8 +280,9 @@ class ControlClient:
             registered = len(status.registered) == status.workers and status.state == "joining"
             if status.state == "running" or (until == "registered" and registered):
                 return status
+            named: dict[str, Any] = {"job": job, "job_name": status.name}
             if status.state != "joining":
-                raise JobError(f"{status.state}: {status.reason or 'every rank has left'}", job=job)
+                raise JobError(f"{status.state}: {status.reason or 'every rank has left'}", **named)
             check()
             if time.monotonic() >= deadline:
                 missing = sorted(set(range(status.workers)) - set(status.registered))
@@ -292,12 +293,12 @@ class ControlClient:
                     raise JobError(
                         f"{which} not taken the job within {timeout_s:g} s, though every rank has registered. "
                         "Look at the controller's log.",
-                        job=job,
+                        **named,
                     )
                 raise JobError(
                     f"ranks {missing} have not registered within {timeout_s:g} s. Look at their logs, and at "
                     "whether they were given the same job.",
-                    job=job,
+                    **named,
                 )
 
     def heartbeat(
@@ -562,7 +563,7 @@ class ControlClient:
 
 
 def _beat(report: Report) -> Beat:
-    beat = Beat.model_construct(begun=report.begun, sums=report.sums, waited_s=report.waited_s)
+    beat = Beat.model_construct(begun=report.begun, **dict(report.waits))
     if report.chunks is not None:
         beat = beat.model_copy(update={"chunks": Chunks(**report.chunks)})
     if report.asked is None:

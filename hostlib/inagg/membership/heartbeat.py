@@ -7,6 +7,7 @@ The controller sees through another connection (`presence`) that the process liv
 """
 
 import logging
+import math
 import re
 import threading
 import time
@@ -20,14 +21,15 @@ from inagg.errors import (
     ControllerUnreachableError,
     InaggError,
     JobError,
+    JobRank,
     MismatchError,
     PeerLostError,
+    describe_loss,
 )
 from inagg.membership import beating
 from inagg.membership.control import ControlClient
-from inagg.sums.journal import Journal, Report
+from inagg.sums.journal import NO_WAITS, Journal, Report
 from inagg_contract.documents import Chunks, Heartbeat, Mismatch, Waits
-from inagg_contract.ranks import name_ranks
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +41,9 @@ _LEAVING_S = 3.0
 
 # How long a rank confers. In less time the controller sees a dead process, and gets a few beats of all ranks.
 _CONFER_S = 3.0
+
+# A controller that does not answer for this time is worth a line in the log. Some programs see nothing else.
+_SILENCE_S = 10.0
 
 # How long stopping waits for a heartbeat under way.
 _STOP_TIMEOUT_S = 1.0
@@ -57,32 +62,39 @@ class Failure:
     places: Mapping[int, str] = field(default_factory=dict)
     mismatch: Mismatch | None = None
 
-    def at(self, rank: int) -> "Failure":
-        """The failure as `rank` sees it, which does not call itself lost."""
-        if rank not in self.lost_ranks:
-            return self
-        others = tuple(lost for lost in self.lost_ranks if lost != rank)
-        reason = self.reason if others else f"this rank was given up: {self.reason}"
-        return replace(self, reason=reason, lost_ranks=others)
+    def at(self, rank: int, pause: str = "") -> "Failure":
+        """The failure as `rank` sees it, which does not call itself lost. pause: see `Presence.pause`."""
+        lost = rank in self.lost_ranks
+        others = tuple(other for other in self.lost_ranks if other != rank)
+        if pause and lost:
+            return Failure(f"this rank was given up: its process {pause}", ())
+        if pause and not self.lost_ranks and self.mismatch is None:
+            return replace(self, reason=f"this process {pause}: {self.reason}")
+        if lost:
+            reason = self.reason if others else f"this rank was given up: {self.reason}"
+            return replace(self, reason=reason, lost_ranks=others)
+        return self
 
-    def error(self, job: int, rank: int, chunk: int | None) -> InaggError:
-        """The error that `rank` raises. chunk: its oldest chunk without a result; None without one."""
+    def error(self, who: JobRank, chunk: int | None) -> InaggError:
+        """The error that `who` raises. chunk: its oldest chunk without a result; None without one."""
+        facts = {**who._asdict(), "chunk": chunk}
         if self.mismatch is not None:
-            number = self.mismatch.number
             calls = {rank: call.text for call in self.mismatch.calls for rank in call.ranks}
-            return MismatchError(
-                chunk, job=job, rank=rank, detail=self.reason, collective=number, calls=calls
-            )
+            return MismatchError(**facts, detail=self.reason, collective=self.mismatch.number, calls=calls)
         if not self.lost_ranks:
-            return JobError(self.reason, job=job, rank=rank, chunk=chunk)
-        reason = self.reason
-        if len(self.lost_ranks) == 1:  # the error names the rank, so the reason need not
-            reason = re.sub(rf"^rank {self.lost_ranks[0]}( \([^)]*\))?: ", "", reason)
-            if reason == "left":
-                reason = "it left: its program has ended, or has destroyed the group"
-        return PeerLostError(
-            self.lost_ranks, reason=reason, places=self.places, job=job, rank=rank, chunk=chunk
-        )
+            return JobError(self.reason, **facts)
+        return PeerLostError(self.lost_ranks, reason=self._why_lost, places=self.places, **facts)
+
+    def __str__(self) -> str:
+        return describe_loss(self.lost_ranks, self._why_lost, self.places) if self.lost_ranks else self.reason
+
+    @property
+    def _why_lost(self) -> str:
+        """The reason; without the name of the lost rank, if that is the only one."""
+        if len(self.lost_ranks) != 1:
+            return self.reason
+        reason = re.sub(rf"^rank {self.lost_ranks[0]}( \([^)]*\))?: ", "", self.reason)
+        return "it left: its program has ended, or has destroyed the group" if reason == "left" else reason
 
 
 class HeartbeatMonitor:
@@ -122,9 +134,13 @@ class HeartbeatMonitor:
             return Failure(error.detail, ())
         return self.silent(error, now)
 
+    def silence(self, now: float) -> float:
+        """For how long the controller has not answered."""
+        return now - self._last_answer
+
     def silent(self, error: ControllerError, now: float, down: Sequence[str] = ()) -> Failure | None:
         """A heartbeat has failed by `now`. down: the switches of the job that are down."""
-        silence = now - self._last_answer
+        silence = self.silence(now)
         if down:
             which = f"the switch {down[0]}, or the way there, is down: it answers no pings"
             if len(down) > 1:
@@ -149,13 +165,14 @@ class RankHeartbeat:
         on_failure: called with the failure, on the thread of `beating` or on one that confers. The failure has no lost
             ranks if no other rank is to blame: the controller is gone, or the switch has restarted.
         journal: the collectives that this rank has called; part of each heartbeat.
-        waited: returns how many sums this rank has done, and the seconds that it waited for others to begin them; part
-            of each heartbeat.
+        waited: returns how many sums this rank has done, and how long it waited for others to begin them; part of each
+            heartbeat.
         chunks: returns the chunks of the server in this process, by where they were summed, None if it does not serve
             the job; part of each heartbeat.
         before_beat: called before each regular beat; returns why this rank cannot go on, if it has found out.
         switches_down: called when the controller does not answer a regular beat, once for ranks with equal ones.
             Returns the switches of the job that are down. May take seconds; the event is set when beats should stop.
+        pause: as `Presence.pause`.
 
     `waits` has the same of all ranks, and `chunks` those of all servers, None without servers, from the controller's
     last answer.
@@ -170,14 +187,17 @@ class RankHeartbeat:
         timeout_s: float,
         on_failure: Callable[[Failure], None],
         journal: Journal,
-        waited: Callable[[], tuple[int, float]] = lambda: (0, 0.0),
+        waited: Callable[[], Waits] = lambda: NO_WAITS,
         chunks: Callable[[], Mapping[str, int] | None] = lambda: None,
         before_beat: Callable[[], Failure | None] = lambda: None,
         switches_down: Callable[[threading.Event], Sequence[str]] = lambda _stopping: (),
+        pause: Callable[[], str] = lambda: "",
+        job_name: str = "",
     ) -> None:
         self.client = client
         self.job = job
         self.rank = rank
+        self._who = JobRank(job, job_name, rank)
         self.interval_s = interval_s
         self.timeout_s = timeout_s
         self._on_failure = on_failure
@@ -185,10 +205,12 @@ class RankHeartbeat:
         self._waited = waited
         self._chunks = chunks
         self._before_beat = before_beat
+        self._pause = pause
         self.switches_down = switches_down
         self.waits: Mapping[int, Waits] = {}
         self.chunks: Chunks | None = None
         self._asked: tuple[int, int] | None = None
+        self._complained = False
         self.stopping = threading.Event()
         self._turn = threading.Lock()  # held while what a regular beat reports is put together
         # Guards the monitor, and decides whether stopping or failing comes first; on_failure runs under it.
@@ -241,18 +263,21 @@ class RankHeartbeat:
 
     def end(self, error: Exception) -> None:
         """End the job for this rank, because its beats have."""
-        _log.error("job %d, rank %d: no more heartbeats", self.job, self.rank, exc_info=error)
+        _log.error("%s: no more heartbeats", self._who, exc_info=error)
         ended = Failure(f"heartbeats ended: {type(error).__name__}: {error}", ())
         self._settle(lambda _: ended)
 
-    def confer(self, timeout_s: float = _CONFER_S) -> None:
+    def confer(self, timeout_s: float = _CONFER_S, until: Callable[[], bool] = lambda: False) -> None:
         """Beat quickly, on the caller's thread, until the job has failed, this has been stopped, or timeout_s is over.
 
-        For a rank that has seen something fail, when other ranks or the controller may know the reason.
+        For a rank that has seen something fail, when other ranks or the controller may know the reason. until: ends
+        it earlier; called after each answer.
         """
         end = time.monotonic() + timeout_s
-        while time.monotonic() < end and not self.stopping.wait(_CONFER_PAUSE_S):
-            self._settle(self._beat())
+        while (left := end - time.monotonic()) > 0 and not self.stopping.is_set():
+            self._settle(self._beat(timeout_s=left))
+            if until() or self.stopping.wait(_CONFER_PAUSE_S):
+                break
         with self._lock:  # if it has failed just now, on_failure has been called
             return
 
@@ -261,11 +286,10 @@ class RankHeartbeat:
         try:
             self.client.heartbeat(self.job, self.rank, self._report(None), timeout_s=timeout_s)
         except InaggError as error:
-            _log.debug("job %d, rank %d: no last heartbeat: %s", self.job, self.rank, error)
+            _log.debug("%s: no last heartbeat: %s", self._who, error)
 
     def _report(self, asked: tuple[int, int] | None) -> Report:
-        sums, waited_s = self._waited()
-        return replace(self._journal.report(asked), sums=sums, waited_s=waited_s, chunks=self._chunks())
+        return replace(self._journal.report(asked), waits=self._waited(), chunks=self._chunks())
 
     def _note(self, beat: Heartbeat, asked: tuple[int, int] | None) -> bool:
         """Keep what an answer says. Returns whether the controller looks for a difference, and does not ask again: it
@@ -278,34 +302,52 @@ class RankHeartbeat:
 
     def _settle(self, judge: Callable[[float], Failure | None]) -> None:
         with self._lock:
-            failure = None if self.stopping.is_set() else judge(time.monotonic())
+            if self.stopping.is_set():
+                return
+            now = time.monotonic()
+            silence_s = self._monitor.silence(now)
+            failure = judge(now)
             if failure is None:
+                self._tell(silence_s, self._monitor.silence(now))
                 return
             self.stopping.set()
             beating.end(self, 0.0)
-            failure = failure.at(self.rank)
-            reason = failure.reason
-            if failure.lost_ranks:
-                reason = f"lost {name_ranks(failure.lost_ranks, failure.places)}: {reason}"
-            _log.error("job %d, rank %d: the job has ended early: %s", self.job, self.rank, reason)
-            self._on_failure(failure)
+            self._on_failure(failure.at(self.rank, self._pause()))
+
+    def _tell(self, before_s: float, silence_s: float) -> None:
+        """Log once that the controller has not answered for long, and that it answers again. before_s: its silence
+        before this beat."""
+        if self._complained and silence_s < _SILENCE_S:
+            self._complained = False
+            _log.warning("%s: the controller answers again, after %.0f s", self._who, before_s)
+        elif not self._complained and silence_s >= _SILENCE_S:
+            self._complained = True
+            _log.warning(
+                "%s: the controller at %s has not answered for %.0f s. Sums go on; after %.0f s this rank gives up. Is "
+                "inagg-controller running there, and can this host reach it?",
+                self._who,
+                self.client.base_url,
+                silence_s,
+                self.timeout_s,
+            )
 
     def _beat(
-        self, switches_down: Callable[[threading.Event], Sequence[str]] = lambda _stopping: ()
+        self,
+        switches_down: Callable[[threading.Event], Sequence[str]] = lambda _stopping: (),
+        timeout_s: float = math.inf,
     ) -> Callable[[float], Failure | None]:
         """Send one beat. Returns a function that gives the outcome to the monitor, with the time.
 
-        switches_down: called if no answer comes.
+        switches_down: called if no answer comes. timeout_s: at most a part of the time without any answer.
 
         If the controller looks for a difference, a second beat answers at once. What the controller asks for next waits
         for the next beat.
         """
+        patience_s = min(timeout_s, beating.PATIENCE * self.timeout_s)
         try:
             for _ in range(2):
                 asked = self._asked
-                beat = self.client.heartbeat(
-                    self.job, self.rank, self._report(asked), timeout_s=beating.PATIENCE * self.timeout_s
-                )
+                beat = self.client.heartbeat(self.job, self.rank, self._report(asked), timeout_s=patience_s)
                 if not self._note(beat, asked):
                     break
         except ControllerRefusedError as error:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from torch.distributed import DistStoreError
 
 from inagg._core import Transport, check_lanes
-from inagg.errors import ConfigurationError, InaggError, JobError
+from inagg.errors import ConfigurationError, InaggError, JobError, JobRank
 from inagg.membership.assembly import Assembly, describe
 from inagg.membership.control import ControlClient
 from inagg.membership.interface import interface_of, source_address
@@ -27,7 +27,7 @@ from inagg.membership.session import Session, give_up_on
 from inagg.options import Options, parse_cpus
 from inagg.sums.reduction import Callback
 from inagg_contract.documents import JobStatus, RegisteredWorker
-from inagg_contract.ranks import name_ranks, place
+from inagg_contract.ranks import name_job, name_ranks, place
 
 _log = logging.getLogger(__name__)
 
@@ -194,8 +194,8 @@ def _agree_on_job(
             job = create_job(client, options, _addresses(ranks, patience), ranks.check)
             if job.slots < min(options.slots, _FEW_SLOTS):
                 _log.warning(
-                    "inagg: job %d got %d of the %d slots that it asked for; so few make its sums slow",
-                    job.id,
+                    "inagg: %s got %d of the %d slots that it asked for; so few make its sums slow",
+                    name_job(job.id, job.name),
                     job.slots,
                     options.slots,
                 )
@@ -246,7 +246,6 @@ def _enter(
 ) -> Session:
     """Register, become a member, wait for the other ranks, and check that packets pass."""
     rank = ranks.rank
-    check = partial(_check_others, ranks, job)
     interface = interface_of(address)
     with contextlib.ExitStack() as undo:
         udp = undo.enter_context(bind(address))
@@ -265,6 +264,8 @@ def _enter(
             server_udp_port=None if own is None else own.udp_port,
             host=options.own_host_name,
         )
+        who = JobRank(job, status.name, rank)
+        check = partial(_check_others, ranks, who)
         # A rank whose registration was refused must not fail the job: another process has this rank.
         session: Session | None = None
         try:
@@ -274,7 +275,7 @@ def _enter(
             session.try_path(options.setup_timeout_s, check)
         except BaseException as error:
             if session is None:
-                give_up_on(client, job, rank, describe(error))
+                give_up_on(client, who, describe(error))
             else:
                 session.fail(describe(error))
                 session.close()  # and the client with it
@@ -282,13 +283,13 @@ def _enter(
         return session
 
 
-def _check_others(ranks: Assembly, job: int) -> None:
+def _check_others(ranks: Assembly, who: JobRank) -> None:
     """Raise if a rank has failed, or cannot join. A rank that cannot join still runs: gloo may do the sums."""
     ranks.check()
     if (trouble := ranks.peek("trouble")) is not None:
         failed, reason, where = trouble
         title = name_ranks([failed], {failed: where})
-        raise JobError(f"{title} could not join: {reason}", job=job, rank=ranks.rank)
+        raise JobError(f"{title} could not join: {reason}", **who._asdict())
 
 
 @contextlib.contextmanager
@@ -304,10 +305,8 @@ def _join_multicast(
         results = open_socket(status.results, address, aggregator)
     except OSError as error:
         _log.warning(
-            "job %d, rank %d: cannot receive multicast at %s (%s), so the switch sends a copy of each result to each "
-            "worker",
-            status.id,
-            rank,
+            "%s: cannot receive multicast at %s (%s), so the switch sends a copy of each result to each worker",
+            JobRank(status.id, status.name, rank),
             status.results.ip,
             error.strerror,
         )

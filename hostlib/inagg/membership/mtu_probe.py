@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from inagg._core import Transport
-from inagg.errors import InaggError, NetworkTimeoutError, PeerLostError
+from inagg.errors import InaggError, JobRank, NetworkTimeoutError, PeerLostError
 from inagg.membership.control import ControlClient
 from inagg.sums.reduction import Callback
 from inagg_contract.constants import INAGG_HEADER_BYTES, WORD_BYTES
@@ -38,8 +38,7 @@ class MtuProbe:
     def __init__(self, transport: Transport, client: ControlClient, status: JobStatus, rank: int) -> None:
         self._transport = transport
         self._client = client
-        self._job = status.id
-        self._rank = rank
+        self._who = JobRank(status.id, status.name, rank)
         self._words = status.words
         self._slots = status.slots
         self._all_servers = status.servers
@@ -89,8 +88,7 @@ class MtuProbe:
             passed_bytes=HEADERS_BYTES if small_passed else None,
             narrow=self._narrow_paths() if small_passed and not self._servers else None,
             aggregator=self._aggregator(chunk, small_passed),
-            job=self._job,
-            rank=self._rank,
+            **self._who._asdict(),
         )
 
     def unanswered(
@@ -105,11 +103,10 @@ class MtuProbe:
             return self.silence(chunk, waited_s)
         return PeerLostError(
             [server.rank],
-            reason=f"its server at {server.ip}:{server.udp_port} has not answered rank {self._rank} for {waited_s:g} "
-            "s: its process is stopped, or the network between the two is broken",
+            reason=f"its server at {server.ip}:{server.udp_port} has not answered rank {self._who.rank} for "
+            f"{waited_s:g} s: its process is stopped, or the network between the two is broken",
             places={server.rank: places.get(server.rank) or place(None, server.ip)},
-            job=self._job,
-            rank=self._rank,
+            **self._who._asdict(),
             chunk=chunk,
         )
 
@@ -136,7 +133,7 @@ class MtuProbe:
         """
         end = time.monotonic() + _COUNTERS_S
         try:
-            while not (counters := (status := self._client.status(self._job)).counters):
+            while not (counters := (status := self._client.status(self._who.job)).counters):
                 if time.monotonic() >= end:
                     return None
                 time.sleep(_LOOK_S)
@@ -148,4 +145,4 @@ class MtuProbe:
             if count.bytes <= count.packets * FRAME_HEADERS_BYTES
         )
         places = {each.rank: place(each.host, each.ip) for each in status.ranks}
-        return {rank: places.get(rank, "") for rank in tuple(without_large) or (self._rank,)}
+        return {rank: places.get(rank, "") for rank in tuple(without_large) or (self._who.rank,)}

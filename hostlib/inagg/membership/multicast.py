@@ -5,7 +5,7 @@ import logging
 import socket
 
 from inagg._core import Transport
-from inagg.errors import InaggError
+from inagg.errors import InaggError, JobRank
 from inagg.membership.control import ControlClient
 from inagg_contract.documents import Endpoint, JobStatus
 
@@ -42,8 +42,7 @@ class MulticastWatch:
         """`status`: of the job, when the rank registered."""
         self._transport = transport
         self._client = client
-        self._job = status.id
-        self._rank = rank
+        self._who = JobRank(status.id, status.name, rank)
         self._over = status.results is None
 
     def look(self) -> None:
@@ -51,19 +50,18 @@ class MulticastWatch:
         if self._over or self._transport.stats()["unicast_in_a_row"] < _MISSED:
             return
         try:
-            results = self._client.status(self._job).results
+            results = self._client.status(self._who.job).results
             if results is not None:
-                self._client.unicast(self._job)
+                self._client.unicast(self._who.job)
         # Asked again at the next look. RuntimeError: the client has been closed.
         except (InaggError, RuntimeError) as error:
-            _log.debug("job %d, rank %d: could not ask for unicast: %s", self._job, self._rank, error)
+            _log.debug("%s: could not ask for unicast: %s", self._who, error)
             return
         self._over = True
         if results is not None:
             _log.warning(
-                "job %d, rank %d: multicast to %s does not arrive, so the switch sends a copy of each result to each "
+                "%s: multicast to %s does not arrive, so the switch sends a copy of each result to each "
                 "worker",
-                self._job,
-                self._rank,
+                self._who,
                 results.ip,
             )

@@ -13,6 +13,7 @@ import os
 import select
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
@@ -26,11 +27,17 @@ _log = logging.getLogger(__name__)
 
 _BEAT = b"1\r\n.\r\n"  # a chunk of one byte (RFC 9112, 7.1)
 _JOIN_S = 1.0
+_LEAST_PAUSE_S = 1.0
+_JUST_NOW_S = 5.0  # in this time after a pause, a rank learns that the job has ended meanwhile
 
 
 class Presence(Protocol):
     def close(self) -> None:
         """End the connection. Closing twice changes nothing."""
+
+    def pause(self, least_s: float) -> str:
+        """What kept this process from beating for `least_s` or more until just now, such as "was stopped or suspended
+        for about 14 s"; empty if nothing did."""
 
 
 class TcpPresence:
@@ -69,6 +76,11 @@ class TcpPresence:
         _watched.join()
         if repair is not None:
             repair.join(_JOIN_S)
+
+    def pause(self, least_s: float) -> str:
+        with self._lock:
+            seconds = self._pulse.pause(_JUST_NOW_S)
+        return f"was stopped or suspended for about {seconds:.0f} s" if seconds >= least_s else ""
 
     def forget(self) -> None:
         """Close a forked child's copy of the connection, so that the connection ends when the parent dies."""
@@ -185,12 +197,23 @@ class HttpsPresence:
         self._post = post
         self._interval_s = interval_s
         self._closed = threading.Event()
+        self._due: float | None = None  # when the wait for the next beat should end
+        self._paused_s, self._resumed = 0.0, 0.0
         self._thread = threading.Thread(target=self._attend, name="inagg-presence", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         self._closed.set()
         self._thread.join(_JOIN_S)
+
+    def pause(self, least_s: float) -> str:
+        now, due = time.monotonic(), self._due
+        seconds = self._paused_s if now - self._resumed <= _JUST_NOW_S else 0.0
+        if due is not None:
+            seconds = max(seconds, now - due)
+        if seconds < least_s:
+            return ""
+        return f"was stopped or suspended, or held the GIL, for about {seconds:.0f} s"
 
     def _attend(self) -> None:
         while not self._closed.is_set():
@@ -204,9 +227,15 @@ class HttpsPresence:
             self._closed.wait(self._interval_s)
 
     def _beats(self) -> Iterator[bytes]:
-        yield b"."
-        while not self._closed.wait(self._interval_s):
+        while True:
             yield b"."
+            self._due = due = time.monotonic() + self._interval_s
+            if self._closed.wait(self._interval_s):
+                return
+            now = time.monotonic()
+            if now - due >= _LEAST_PAUSE_S:
+                self._paused_s, self._resumed = now - due, now
+            self._due = None
 
 
 _living: "weakref.WeakSet[TcpPresence]" = weakref.WeakSet()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from inagg._core import EngineError, Transport
-from inagg.errors import InaggError, IntegrityError, JobError, PeerLostError
+from inagg.errors import InaggError, IntegrityError, JobError, JobRank, PeerLostError, describe_loss
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, RankHeartbeat
 from inagg.membership.mtu_probe import MtuProbe, silent_s
@@ -18,11 +18,11 @@ from inagg.membership.own_server import OwnServer
 from inagg.membership.pings import SwitchPings
 from inagg.membership.presence import Presence
 from inagg.membership.standing import GaveUp, Phase, Standing
-from inagg.sums.journal import Journal
+from inagg.sums.journal import NO_WAITS, Journal
 from inagg.sums.queue import SumQueue
 from inagg.sums.reduction import Callback
-from inagg_contract.documents import OUTAGE_TIMEOUTS, JobStatus
-from inagg_contract.ranks import name_ranks, place
+from inagg_contract.documents import OUTAGE_TIMEOUTS, JobStatus, LongestWait, Waits
+from inagg_contract.ranks import place
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +62,7 @@ class Session:
     ) -> None:
         self.id = status.id
         self.rank = rank
+        self._who = JobRank(status.id, status.name, rank)
         self.aggregation = status.aggregation
         self._client = client
         self._policy = status.policy
@@ -77,7 +78,9 @@ class Session:
         self._joined_by = os.getpid()
         self._standing = Standing()
         self._probe = MtuProbe(transport, client, status, rank)
-        self._waited_at_first = (0, 0.0)  # of the probe's sum
+        self._waited_at_first = NO_WAITS  # of the probe's sum
+        # The sum for which this rank has waited longest: its digest, its number and its text.
+        self._longest = (0, 0, "")
         self._multicast = MulticastWatch(transport, client, status, rank)
         self.journal = Journal()
         self.sums = SumQueue(
@@ -95,6 +98,8 @@ class Session:
             (lambda: None) if server is None else server.chunks,
             self._before_beat,
             self._pings.down,
+            self._pause,
+            status.name,
         )
         self._heartbeat.start()
 
@@ -121,9 +126,11 @@ class Session:
         """
         chunks = self._heartbeat.chunks
         waits = {rank: waited.model_dump() for rank, waited in sorted(self._heartbeat.waits.items())}
+        for waited in waits.values():
+            if (longest := waited["longest_wait"]) is not None:
+                longest["call"] = self._text_of(longest["collective"])
         return {
-            "job": self.id,
-            "rank": self.rank,
+            **self._who._asdict(),
             "aggregation": self.aggregation,
             "link_rate": self._link_rate,
             **self._transport.stats(),
@@ -133,10 +140,39 @@ class Session:
             "places": dict(self.places),
         }
 
-    def _waited(self) -> tuple[int, float]:
-        """Sums done, and seconds waited for other ranks to begin them."""
-        stats, (sums, waited_s) = self._transport.stats(), self._waited_at_first
-        return stats["collectives_completed"] - sums, stats["waited_s"] - waited_s
+    def _waited(self) -> Waits:
+        """Sums done, and how long this rank waited for others to begin them."""
+        stats, before = self._transport.stats(), self._waited_at_first
+        digest = stats["longest_wait_context"]
+        if digest != self._longest[0]:
+            number = self.journal.find(digest)
+            self._longest = (digest, number, self.journal.text(number))
+        longest = (
+            LongestWait(collective=self._longest[1], waited_s=stats["longest_wait_s"]) if digest else None
+        )
+        return Waits(
+            sums=stats["collectives_completed"] - before.sums,
+            waited_s=stats["waited_s"] - before.waited_s,
+            longest_wait=longest,
+        )
+
+    def _text_of(self, number: int) -> str:
+        _, longest, text = self._longest
+        return text if number == longest else self.journal.text(number)
+
+    def catch_up(self) -> None:
+        """Get the figures of all ranks that `stats` gives, as of now. It takes up to two heartbeat intervals."""
+        if self.failure is not None or self._standing.state.phase is not Phase.MEMBER:
+            return
+        done = self._waited().sums
+        self._heartbeat.confer(
+            2 * self._policy.heartbeat_interval_s,
+            lambda: all(waited.sums >= done for waited in self._heartbeat.waits.values()),
+        )
+
+    def _pause(self) -> str:
+        """What kept this process from beating just now, so that it may have been given up; see `Presence.pause`."""
+        return "" if self._presence is None else self._presence.pause(self._policy.heartbeat_timeout_s / 2)
 
     def watch_hosts(self, silent: Callable[[float], Mapping[int, str]]) -> None:
         """Lose ranks whose hosts are cut off from this one, though the controller may hear both.
@@ -156,7 +192,7 @@ class Session:
         reason = (
             f"no answer from there for {limit:g} s: the host is down, or the network on the way is broken"
         )
-        give_up_on(self._client, self.id, self.rank, f"it has lost {name_ranks([*silent], places)}: {reason}")
+        give_up_on(self._client, self._who, f"it has {describe_loss([*silent], reason, places)}")
         return Failure(reason, tuple(silent), places)
 
     # --- the end
@@ -165,9 +201,9 @@ class Session:
     def failure(self) -> InaggError | None:
         """Why the job has ended, as far as this rank knows; None if it has not. A forked child is not a member."""
         if self._forked:
-            return JobError(FORKED, job=self.id, rank=self.rank)
+            return JobError(FORKED, **self._who._asdict())
         ending = self._standing.state.ending
-        return None if ending is None else ending.error(self.id, self.rank, None)
+        return None if ending is None else ending.error(self._who, None)
 
     def diagnose(self) -> InaggError | None:
         """`failure`, after asking the controller for up to a few seconds. For callers that saw something fail."""
@@ -208,7 +244,7 @@ class Session:
                 if self._server is not None and left.state == "running":
                     self._server.linger(self._client, self.id)
         except InaggError as error:
-            _log.warning("job %d, rank %d: could not leave at the controller: %s", self.id, self.rank, error)
+            _log.warning("%s: could not leave at the controller: %s", self._who, error)
         finally:
             self._transport.close()
             self.sums.close()
@@ -235,12 +271,13 @@ class Session:
             return
         self._transport.fail(ending.reason)
         self._heartbeat.stop()
-        give_up_on(self._client, self.id, self.rank, ending.reason)
+        give_up_on(self._client, self._who, ending.reason)
         self._on_failure()  # last: other ranks then know the reason when their connections break
 
     def _job_failed(self, failure: Failure) -> None:
         failure = replace(failure, places={**self.places, **failure.places})
         if self._standing.become(Phase.ENDED, failure):
+            _log.error("%s: the job has ended early: %s", self._who, failure)
             self._transport.fail(failure.reason)
             self._on_failure()
 
@@ -252,51 +289,55 @@ class Session:
     def refuse_forked(self) -> None:
         """Raises JobError in a forked child."""
         if self._forked:
-            raise JobError(FORKED, job=self.id, rank=self.rank)
+            raise JobError(FORKED, **self._who._asdict())
 
     # --- errors
 
     def translate(self, error: Exception) -> InaggError:
         """Make an InaggError, which says whose fault it is, from what the core or a device raised."""
-        job, rank = self.id, self.rank
+        who = self._who
         if not isinstance(error, EngineError):
-            return JobError(f"{type(error).__name__}: {error}", job=job, rank=rank)
+            return JobError(f"{type(error).__name__}: {error}", **who._asdict())
         chunk = error.chunk
         if error.code in ("checksum", "kind_mismatch") and self._standing.state.phase is Phase.MEMBER:
             # The controller compares what the ranks have called. It needs a few heartbeats of each rank.
             self._heartbeat.confer()
         ending = self._standing.state.ending
         if isinstance(ending, GaveUp) and error.code == "failed":
-            return ending.error(job, rank, chunk)
+            return ending.error(who, chunk)
         if isinstance(ending, Failure) and (error.code != "checksum" or ending.mismatch is not None):
-            return ending.error(job, rank, chunk)
+            return ending.error(who, chunk)
         if chunk is not None:
             if error.code == "checksum":
-                return IntegrityError(chunk, job=job, rank=rank)
+                return IntegrityError(chunk, **who._asdict())
             if error.code == "kind_mismatch":
                 number, text = self.journal.last()
-                return IntegrityError(chunk, job=job, rank=rank, call=f"number {number}, {text}")
+                return IntegrityError(chunk, **who._asdict(), call=f"number {number}, {text}")
             if error.code == "give_up":
                 return self._probe.silence(chunk, self._policy.give_up_s)
             if error.code == "silent":
                 return self._unanswered(chunk)
-        return JobError(error.message, job=job, rank=rank, chunk=chunk)
+        return JobError(error.message, **who._asdict(), chunk=chunk)
 
     def _unanswered(self, chunk: int) -> InaggError:
-        """The error for the silence of what sums a chunk; it ends the job. The controller still hears this rank."""
+        """The error for the silence of what sums a chunk; it ends the job, if the controller has not ended it."""
+        self._heartbeat.confer(_REPORT_S, lambda: True)
+        if (failure := self.failure) is not None:
+            return failure
+        if pause := self._pause():
+            self.fail(f"this process {pause}")
+            return JobError(f"this process {pause}", **self._who._asdict(), chunk=chunk)
         error = self._probe.unanswered(chunk, silent_s(self._policy), self.places)
         reason = str(error)
         if isinstance(error, PeerLostError):
-            reason = f"it has lost {name_ranks(error.lost_ranks, error.places)}: {error.reason}"
+            reason = f"it has {describe_loss(error.lost_ranks, error.reason, error.places)}"
         self.fail(reason)
         return error
 
 
-def give_up_on(client: ControlClient, job: int, rank: int, reason: str) -> None:
+def give_up_on(client: ControlClient, who: JobRank, reason: str) -> None:
     """Report to the controller that this rank gives up, so that the other ranks do not wait for it."""
     try:
-        client.leave(job, rank, error=reason, timeout_s=_REPORT_S)
+        client.leave(who.job, who.rank, error=reason, timeout_s=_REPORT_S)
     except InaggError as complaint:
-        _log.warning(
-            "job %d, rank %d: could not report to the controller why it gives up: %s", job, rank, complaint
-        )
+        _log.warning("%s: could not report to the controller why it gives up: %s", who, complaint)

@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 from enum import IntEnum
 
-from inagg.errors import CollectiveTimeoutError, InaggError, JobError
+from inagg.errors import CollectiveTimeoutError, InaggError, JobError, JobRank
 from inagg.membership.heartbeat import Failure
 
 
@@ -29,13 +29,11 @@ class GaveUp:
     elements: int | None = None
     timeout_s: float = 0.0
 
-    def error(self, job: int, rank: int, chunk: int | None) -> InaggError:
-        """The error that `rank` raises. chunk: its oldest chunk without a result; None without one."""
+    def error(self, who: JobRank, chunk: int | None) -> InaggError:
+        """The error that `who` raises. chunk: its oldest chunk without a result; None without one."""
         if self.elements is None:
-            return JobError(self.reason, job=job, rank=rank, chunk=chunk)
-        return CollectiveTimeoutError(
-            self.elements, timeout_s=self.timeout_s, job=job, rank=rank, chunk=chunk
-        )
+            return JobError(self.reason, **who._asdict(), chunk=chunk)
+        return CollectiveTimeoutError(self.elements, timeout_s=self.timeout_s, **who._asdict(), chunk=chunk)
 
 
 Ending = Failure | GaveUp

@@ -13,9 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
+from inagg_contract.documents import Waits
+
 # Number of texts that are kept: more than the collectives by which one rank can be ahead of another, and more than
 # those that begin between two heartbeats.
 REMEMBERED = 4096
+
+NO_WAITS = Waits(sums=0, waited_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +27,15 @@ class Report:
     """What a heartbeat says about a rank's collectives.
 
     begun: the number of the last collective. asked: the first and last number that the controller has asked for.
-    calls: these collectives, as (digest, text); the first ones are missing if they have been forgotten. sums: how many
-    sums through the switch are done. waited_s: seconds waited for other ranks to begin them. chunks: of the server in
+    calls: these collectives, as (digest, text); the first ones are missing if they have been forgotten. waits: how many
+    sums through the switch are done, and how long this rank waited for others to begin them. chunks: of the server in
     this process, by where they were summed; None if it does not serve the job.
     """
 
     begun: int
     asked: tuple[int, int] | None = None
     calls: Sequence[tuple[int, str]] = ()
-    sums: int = 0
-    waited_s: float = 0.0
+    waits: Waits = NO_WAITS
     chunks: Mapping[str, int] | None = None
 
 
@@ -63,6 +66,18 @@ class Journal:
             first = len(self._recent) - behind - count
             calls = [self._recent[index] for index in range(first, first + max(count, 0))]
             return Report(self._begun, asked, calls)
+
+    def find(self, digest: int) -> int:
+        """The number of the last collective with a digest (see `begin`); 0 if it is forgotten."""
+        with self._lock:
+            behind = (behind for behind, (found, _) in enumerate(reversed(self._recent)) if found == digest)
+            return next((self._begun - count for count in behind), 0)
+
+    def text(self, number: int) -> str:
+        """The text of a collective; empty if it is forgotten."""
+        with self._lock:
+            place = number - self._begun + len(self._recent) - 1
+            return self._recent[place][1] if 0 <= place < len(self._recent) else ""
 
     def last(self) -> tuple[int, str]:
         """Number and text of the last collective; (0, "") before the first."""

@@ -15,7 +15,7 @@ import torch
 from inagg.errors import InaggError, NetworkTimeoutError
 from inagg.membership.session import Session
 from inagg.options import Options
-from inagg_contract.documents import JobStatus, PacketCount
+from inagg_contract.documents import JobStatus, PacketCount, Waits
 from inagg_simulator.virtual_network import make_aggregator
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
@@ -129,9 +129,9 @@ def test_if_no_packet_passes_the_error_comes_before_the_give_up_time() -> None:
 def test_the_sum_that_tries_the_path_is_not_counted_as_a_sum_that_a_rank_waited_for() -> None:
     with sessions(1) as (alone,):
         alone.try_path(60.0)
-        assert alone._waited() == (0, 0.0)
+        assert alone._waited() == Waits(sums=0, waited_s=0.0)
         assert alone.sums.submit(torch.ones(10), options=OPTIONS, call="").wait(20.0)
-        assert alone._waited()[0] == 1
+        assert alone._waited().sums == 1
 
 
 def test_a_sum_that_is_given_up_names_the_mtu_among_the_causes() -> None:
