@@ -11,6 +11,7 @@ from typing import Any, Self
 _GAUGES = frozenset(
     {
         *("job", "rank", "aggregation", "lane_bits", "narrowest_lane_bits", "segmentation"),
+        *("longest_wait_s", "longest_wait_context"),
         *("goodput", "peak_rate", "link_rate"),
         *("window", "window_limit", "in_flight", "unicast_in_a_row"),
         *("least_rtt_s", "srtt_s", "rttvar_s", "rto_s"),
@@ -100,8 +101,10 @@ class Stats(dict[str, Any]):
             call["goodput"] = call["ended_bytes"] / call["seconds"] if call["seconds"] > 0 else 0.0
         if "waits" in self:
             self["straggler"] = straggler(self["waits"])
-            if self["straggler"] is not None:
-                self["straggler"]["place"] = self.get("places", {}).get(self["straggler"]["rank"], "")
+            self["longest_wait"] = longest_wait(self["waits"])
+            for late in (self["straggler"], self["longest_wait"]):
+                if late is not None:
+                    late["place"] = self.get("places", {}).get(late["rank"], "")
 
 
 def straggler(waits: Mapping[int, Mapping[str, float]]) -> dict[str, Any] | None:
@@ -123,8 +126,36 @@ def straggler(waits: Mapping[int, Mapping[str, float]]) -> dict[str, Any] | None
     return {"rank": last, "late_s": max(means.values()) - means[last]}
 
 
+def longest_wait(waits: Mapping[int, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The longest wait of a rank for others to begin a sum, and the rank that began last.
+
+    All ranks but the last one wait in that sum. So the last rank's own longest wait was in another one.
+
+    Args:
+        waits: rank -> its ``longest_wait``: None, or ``waited_s``, ``collective`` and ``call``.
+
+    Returns:
+        The longest of these, with ``rank``: the last one, None if others have waited longer elsewhere too. None if no
+        rank has waited.
+    """
+    known = {rank: wait["longest_wait"] for rank, wait in waits.items() if wait.get("longest_wait")}
+    if not known:
+        return None
+    longest = max(known.values(), key=lambda wait: wait["waited_s"])
+    late = [
+        rank
+        for rank in waits
+        if rank not in known
+        or known[rank]["collective"] != longest["collective"]
+        or not longest["collective"]
+    ]
+    return {**longest, "rank": late[0] if len(late) == 1 else None}
+
+
 def _difference(start: Mapping[Any, Any], end: Mapping[Any, Any]) -> dict[Any, Any]:
     def of(name: Any, before: Any, now: Any) -> Any:
+        if name == "longest_wait":
+            return None if now == before else now
         if isinstance(now, Mapping):
             return _difference(before or {}, now)
         if name in _GAUGES or isinstance(now, bool) or not isinstance(now, int | float):

@@ -7,15 +7,17 @@ thread ran and waited for a processor. `shares` computes from these the share of
 docs/performance.md has the rules and what to do about each cause.
 """
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inagg_contract.ranks import name_ranks
+from inagg_contract.ranks import name_job, name_ranks
 
 _FRAME_HEADERS = 42  # bytes: Ethernet, IPv4, UDP
 _REDUCTIONS = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _WORTH_SAYING = 0.05
+_COLUMNS = 80
 # If queueing is more than this share of the RTT, the path is full, and a larger window would only lengthen queues.
 _QUEUE = 0.5
 # Sums of fewer packets than the smallest window (window.hpp) end before anything can be full.
@@ -103,21 +105,40 @@ class Explanation:
         return sorted(named, key=self.shares.__getitem__, reverse=True)
 
     def __str__(self) -> str:
-        lines = []
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
         if named := self.figures.get("taken_over"):
             backend = "no backend" if named == "undefined" else f"the backend {named!r}"
-            lines.append(f"the program named {backend}; INAGG_TAKE_OVER made this group inagg's")
+            yield _filled(f"the program named {backend}; INAGG_TAKE_OVER made this group inagg's")
         if self.verdict == "fallback":
-            return "\n".join([*lines, f"gloo does the sums of this group: {self.figures['reason']}"])
+            yield _filled(f"gloo does the sums of this group: {self.figures['reason']}")
+            return
         if self.verdict == "local":
-            text = "this group has one rank, so its sums are its own tensors: nothing is sent"
-            return "\n".join([*lines, text])
-        lines += [f"{'share':>6}  cause"]
+            yield "this group has one rank, so its sums are its own tensors: nothing is sent"
+            return
+        job = name_job(self.figures["job"], self.figures["job_name"])
+        yield _filled(f"{job}, {name_ranks([self.figures['rank']], self.figures['places'])}")
+        yield f"{'share':>6}  cause"
         for cause in self.causes:
             meaning, _ = _meaning(cause, self.figures)
-            lines += [f"{self.shares[cause]:6.0%}  {cause}: {meaning}{_detail(cause, self.figures)}"]
-            lines += [f"{'':8}{_remedy(cause, self.figures)}"]
-        return "\n".join([*lines, *_summary(self.figures)])
+            share = f"{self.shares[cause]:6.0%}  "
+            yield _filled(f"{cause}: {meaning}{_detail(cause, self.figures)}", first=share, indent=8)
+            yield _filled(_remedy(cause, self.figures), indent=8)
+        yield ""
+        yield from map(_filled, _summary(self.figures))
+
+
+def _filled(text: str, *, first: str = "", indent: int = 0) -> str:
+    """Lines of at most 80 columns."""
+    return textwrap.fill(
+        text,
+        _COLUMNS,
+        initial_indent=first or " " * indent,
+        subsequent_indent=" " * (indent or 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def explain_figures(figures: Mapping[str, Any]) -> Explanation:
@@ -237,9 +258,9 @@ def _detail(cause: str, figures: Mapping[str, Any]) -> str:
     late = figures.get("straggler")
     if cause == "ranks" and late is not None and late["rank"] != figures["rank"]:
         who = name_ranks([late["rank"]], figures.get("places"))
-        return f"; the last one is {who}, {late['late_s'] * 1e3:.1f} ms late on average"
+        return f"; the last one is {who}, {_seconds(late['late_s'])} late on average"
     if cause == "program" and late is not None and late["rank"] == figures["rank"]:
-        return f"; the others wait for this rank, {late['late_s'] * 1e3:.1f} ms a sum"
+        return f"; the others wait for this rank, {_seconds(late['late_s'])} a sum"
     if cause == "loss":
         return f"; {_sent_again(figures):.1%} of packets, {figures['probes']} silences"
     if cause in ("link", "switch") and figures["link_rate"] is not None:
@@ -263,13 +284,14 @@ def _summary(figures: Mapping[str, Any]) -> list[str]:
     # Sums shorter than a tenth of a second have no peak, or one of an earlier, slower period.
     peak = f", up to {_bits(figures['peak_rate'])}" if figures["peak_rate"] >= received else ""
     lines = [
-        "",
         f"{count:.0f} sums, {_bytes(size)} in all, in {figures['elapsed_s']:.3g} s; in progress {busy:.3g} s: "
         f"goodput {_bytes(goodput)}/s",
         f"received {_bits(received)} in that time{peak}; "
         f"RTT {figures['srtt_s'] * 1e3:.2f} ms, at least {figures['least_rtt_s'] * 1e3:.2f} ms; "
         f"window {figures['window']} of {figures['window_limit']} packets",
     ]
+    if (longest := figures["longest_wait"]) is not None:
+        lines.append(_longest_wait(longest, figures))
     if places := _summed_in(figures):
         lines.append(
             f"of the job's chunks {places['switches']:.0%} were summed in switches, {places['both']:.0%} in part, "
@@ -278,6 +300,22 @@ def _summary(figures: Mapping[str, Any]) -> list[str]:
     if (inner := figures["inner_reductions"]) > 0:
         lines.append(f"gloo did {inner} more: types or operations that the switch does not sum")
     return lines
+
+
+def _longest_wait(longest: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
+    text = f"longest wait of a rank: {_seconds(longest['waited_s'])}"
+    if (rank := longest["rank"]) is not None:
+        which = "this rank" if rank == figures["rank"] else name_ranks([rank], figures["places"])
+        text += f", for {which}"
+    if number := longest["collective"]:
+        text += f", in collective {number}"
+    if call := longest["call"]:
+        text += f": {call}"
+    return text
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def _bytes(size: float) -> str:

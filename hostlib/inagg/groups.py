@@ -159,6 +159,8 @@ def explain(
 ) -> Explanation:
     """Explain where a group's time went. ``print(inagg.explain())`` prints a report.
 
+    Without `figures` it waits for the last figures of the other ranks, up to two heartbeat intervals.
+
     Args:
         figures: figures of `stats`, for example of a ``with`` block; by default those of `group` since it was made.
         group: by default the world.
@@ -166,7 +168,10 @@ def explain(
     Raises:
         ConfigurationError: the group is not an inagg group.
     """
-    return explain_figures(stats(group) if figures is None else figures)
+    if figures is None:
+        inagg_group(group).catch_up()
+        figures = stats(group)
+    return explain_figures(figures)
 
 
 keep_flight_recorder_from(ProcessGroup)

@@ -460,6 +460,11 @@ class ProcessGroup(ForwardingGroup):
         ways: dict[str, Literal["server", "local"]] = {"server": "server", "local": "local"}
         return ways.get(self._session.aggregation, "switch")
 
+    def catch_up(self) -> None:
+        """Get the other ranks' figures of `stats` as of now. It takes up to two heartbeat intervals."""
+        if self._session is not None:
+            self._session.catch_up()
+
     def stats(self) -> dict[str, Any]:
         """Figures since the group was made; see `inagg.stats`."""
         counts = {

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from inagg.counters import Stats, Tally, straggler
+from inagg.counters import Stats, Tally, longest_wait, straggler
 
 
 def test_the_rank_that_waits_least_is_the_one_waited_for() -> None:
@@ -19,6 +19,36 @@ def test_nobody_is_late_where_nothing_is_known() -> None:
     assert straggler({}) is None
     assert straggler({0: {"sums": 3, "waited_s": 1.0}}) is None
     assert straggler({0: {"sums": 3, "waited_s": 1.0}, 1: {"sums": 0, "waited_s": 0.0}}) is None
+
+
+def waited(collective: int, seconds: float, sums: int = 0) -> dict[str, Any]:
+    longest = {"collective": collective, "waited_s": seconds, "call": "barrier()"}
+    return {"sums": sums, "waited_s": seconds, "longest_wait": longest}
+
+
+def test_the_rank_that_began_last_is_the_one_whose_longest_wait_was_in_another_collective() -> None:
+    longest = {"collective": 7, "waited_s": 25.0, "call": "barrier()"}
+    assert longest_wait({0: waited(7, 25.0), 1: waited(3, 0.5), 2: waited(7, 24.0)}) == {**longest, "rank": 1}
+    assert longest_wait({0: waited(7, 25.0), 1: {"longest_wait": None}}) == {**longest, "rank": 1}
+
+
+def test_of_two_ranks_that_may_have_begun_last_none_is_named() -> None:
+    waits = {0: waited(7, 25.0), 1: waited(3, 0.5), 2: waited(4, 0.5)}
+    assert longest_wait(waits) == {"collective": 7, "waited_s": 25.0, "call": "barrier()", "rank": None}
+    forgotten = {0: waited(0, 25.0), 1: waited(0, 3.0)}
+    assert longest_wait(forgotten) == {"collective": 0, "waited_s": 25.0, "call": "barrier()", "rank": None}
+    assert longest_wait({}) is longest_wait({0: {}, 1: {"longest_wait": None}}) is None
+
+
+def test_a_longest_wait_before_a_block_is_none_of_the_block() -> None:
+    figures: dict[str, Any] = {"waits": {0: waited(7, 25.0, 9), 1: waited(3, 0.5, 9)}}
+    with Stats(lambda: figures) as stats:
+        assert stats["longest_wait"]["waited_s"] == 25.0
+        figures = {"waits": {0: waited(7, 25.0, 12), 1: waited(12, 0.75, 12)}}
+        # Rank 0 waited most before the block, so it may have begun collective 12 last.
+    assert stats["longest_wait"] == {
+        "collective": 12, "waited_s": 0.75, "call": "barrier()", "rank": 0, "place": ""
+    }  # fmt: skip
 
 
 def test_at_the_end_of_a_block_counts_are_what_it_added_and_the_rest_is_as_it_is() -> None:
@@ -69,6 +99,7 @@ def test_at_the_end_of_a_block_counts_are_what_it_added_and_the_rest_is_as_it_is
         },
         "waits": {0: {"sums": 1, "waited_s": 2.0}, 1: {"sums": 1, "waited_s": 0.0}},
         "straggler": {"rank": 1, "late_s": 2.0, "place": ""},
+        "longest_wait": None,
     }
 
 

@@ -14,7 +14,10 @@ def figures(**given: Any) -> dict[str, Any]:
     """The figures of ten seconds, zero except for the given ones."""
     return {
         "path": "switch",
+        "job": 3,
+        "job_name": "train.py",
         "rank": 0,
+        "places": {0: "h1, 10.0.0.1", 1: "h2, 10.0.0.2"},
         "elapsed_s": 10.0,
         "calls": {"all_reduce": {"count": 10, "bytes": 40 * MB, "seconds": 8.0}},
         "inner_reductions": 0,
@@ -36,10 +39,18 @@ def figures(**given: Any) -> dict[str, Any]:
         "receive_buffer_wanted_bytes": 1 << 20,
         "peak_rate": 12.5e6,
         "straggler": None,
+        "longest_wait": None,
         **dict.fromkeys(("waited_s", "silent_s", "beginning_s", "window_s", "answers_s", "device_s"), 0.0),
         **dict.fromkeys(("processor_s", "processor_wait_s"), 0.0),
         **given,
     }
+
+
+def report_of(**given: Any) -> str:
+    """The report in one line, without the breaks that fit it to a terminal."""
+    text = str(explain_figures(figures(**given)))
+    assert max(map(len, text.splitlines())) <= 80
+    return " ".join(text.split())
 
 
 def shares(**given: Any) -> dict[str, float]:
@@ -116,9 +127,9 @@ def test_a_group_that_was_made_this_moment_has_spent_its_time_in_the_program() -
     ("state", "cause"), [("window_s", "slots"), ("answers_s", "latency"), ("device_s", "device")]
 )
 def test_the_report_says_what_it_is_and_what_to_do(state: str, cause: str) -> None:
-    report = str(explain_figures(figures(**{state: 10.0})))
+    report = report_of(**{state: 10.0})
     meaning, remedy = CAUSES[cause]
-    assert f"100%  {cause}: {meaning}" in report
+    assert f"100% {cause}: {meaning}" in report
     assert remedy in report
 
 
@@ -127,24 +138,48 @@ def test_the_report_says_what_it_is_and_what_to_do(state: str, cause: str) -> No
 )
 def test_only_lanes_narrower_than_the_groups_are_advised(lane_bits: int, said: str) -> None:
     busy = {"window_s": 10.0, "bytes_received": 40 * MB, "window": 64, "processor_s": 2.0}
-    report = str(explain_figures(figures(**busy, narrowest_lane_bits=lane_bits)))
-    assert f"{CAUSES['link'][1]}{said}\n" in report
-    assert f"{CAUSES['processors'][1]}{said}\n" in report
+    report = report_of(**busy, narrowest_lane_bits=lane_bits)
+    for cause in ("link", "processors"):
+        assert f"{CAUSES[cause][1]}{said}" in report
+        assert (f"{CAUSES[cause][1]} Or" in report) == bool(said)
+
+
+def test_the_report_names_the_job_and_the_rank() -> None:
+    assert str(explain_figures(figures())).startswith(
+        "job 3 (train.py), rank 0 (h1, 10.0.0.1)\n share  cause\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rank", "late"), [(1, ", for rank 1 (h2, 10.0.0.2)"), (0, ", for this rank"), (None, "")]
+)
+def test_the_longest_wait_stands_beside_the_mean(rank: int | None, late: str) -> None:
+    longest = {"rank": rank, "waited_s": 25.04, "collective": 17, "call": "all_reduce(SUM, float32[10])"}
+    report = report_of(
+        beginning_s=5.0,
+        waited_s=5.0,
+        straggler={"rank": 1, "late_s": 0.0045},
+        longest_wait=longest,
+    )
+    assert "the last one is rank 1 (h2, 10.0.0.2), 4.5 ms late on average" in report
+    assert f"longest wait of a rank: 25.0 s{late}, in collective 17: all_reduce(SUM, float32[10])" in report
+    longest |= {"collective": 0, "call": ""}
+    assert report_of(longest_wait=longest).endswith(f"longest wait of a rank: 25.0 s{late}")
 
 
 def test_a_peak_below_the_average_is_not_told() -> None:
     many = {"window_s": 1.0, "bytes_received": 10 * MB}
-    assert "in that time, up to 100 Mbit/s; RTT" in str(explain_figures(figures(**many)))
-    assert "in that time; RTT" in str(explain_figures(figures(**many, peak_rate=0.0)))
+    assert "in that time, up to 100 Mbit/s; RTT" in report_of(**many)
+    assert "in that time; RTT" in report_of(**many, peak_rate=0.0)
 
 
 def test_the_report_of_a_job_on_shared_slots_says_how_much_switches_have_summed() -> None:
     chunks = {"switches": 90, "both": 6, "servers": 4}
-    report = str(explain_figures(figures(aggregation="shared", chunks=chunks)))
-    assert report.endswith("\nof the job's chunks 90% were summed in switches, 6% in part, 4% in servers")
+    report = report_of(aggregation="shared", chunks=chunks)
+    assert report.endswith(" of the job's chunks 90% were summed in switches, 6% in part, 4% in servers")
     nothing = dict.fromkeys(chunks, 0)
     for aggregation, counts in (("shared", nothing), ("shared", None), ("server", chunks), ("leased", None)):
-        report = str(explain_figures(figures(aggregation=aggregation, chunks=counts)))
+        report = report_of(aggregation=aggregation, chunks=counts)
         assert "summed in switches" not in report
 
 
@@ -153,7 +188,7 @@ def test_a_job_whose_slots_other_jobs_have_is_told_so() -> None:
     lossy = {"window_s": 6.0, "answers_s": 4.0, "silent_s": 2.0, "retransmits": 500, "chunks": chunks}
     full = {"window": 64, "window_limit": 128, "bytes_received": 10 * MB}
     for aggregation, said in (("shared", True), ("server", False)):
-        report = str(explain_figures(figures(aggregation=aggregation, **lossy | full)))
+        report = report_of(aggregation=aggregation, **lossy | full)
         assert ("loss: contributions sent again" in report) == said
         assert ("`slot_collided`, `slot_evicted` and `slot_expired` are competition" in report) == said
         assert ("Servers have summed 64%, over the same links" in report) == said

@@ -43,5 +43,8 @@ class Alone:
         if os.getpid() == self._made_by:
             self.fail("this process group has been destroyed")
 
+    def catch_up(self) -> None:
+        """There are no others."""
+
     def stats(self) -> dict[str, Any]:
         return {"rank": 0, "aggregation": self.aggregation}
