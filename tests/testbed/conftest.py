@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +23,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def open_bridge(folder: Path) -> OpenTestbed:
-    """open_bridge(hosts=4, link="unshaped", topology=None): a testbed with a Linux bridge for each switch."""
+def open_network(folder: Path) -> OpenTestbed:
+    """open_network(hosts=4, link="unshaped", topology=None, fabric=None): a testbed with the switch model."""
 
     def opener(
         *,
         hosts: int = 4,
         link: str = "unshaped",
         topology: str | None = None,
+        fabric: Fabric | None = None,
         rank_order: RankOrder = "contiguous",
         **options: Any,
     ) -> AbstractContextManager[Testbed]:
         return open_testbed(
             hosts=hosts,
-            fabric=None if topology is None else Fabric.parse(topology, rank_order=rank_order),
+            fabric=fabric if topology is None else Fabric.parse(topology, rank_order=rank_order),
             link=LinkSpec.parse(link),
             results_root=folder / "results",
             state_dir=folder / "state",
-            switch="bridge",
             **options,
         )
 
     return opener
+
+
+@pytest.fixture(scope="module")
+def open_bridge(open_network: OpenTestbed) -> OpenTestbed:
+    """The same with a Linux bridge for each switch."""
+    return partial(open_network, switch="bridge")
 
 
 @pytest.fixture(scope="module")

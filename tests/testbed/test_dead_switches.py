@@ -15,11 +15,11 @@ import pytest
 
 from inagg_testbed.network.fabric import CONTROL_PORT, Fabric
 from inagg_testbed.network.lifecycle import manifests, tagged_processes
-from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.processes import NodeProcess
-from inagg_testbed.network.testbed import Testbed, open_testbed
+from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.network.workers import WorkerGroup
+from tests.testbed.conftest import OpenTestbed
 from tests.testbed.programs import PROGRAM, SUMS, launch, sum_rightly, switch_process
 from tests.waiting import wait_until
 
@@ -90,17 +90,12 @@ def seconds_until_each_ends(group: WorkerGroup) -> list[float]:
     ids=["star", "root", "leaf", "leaf, gloo", "leaf of the controller", "leaf of the controller, gloo"],
 )
 def test_every_rank_names_a_dead_switch_in_time_and_the_next_job_is_right(
-    tmp_path: Path, topology: str, controlled_from: str, name: str, program: str
+    open_network: OpenTestbed, folder: Path, topology: str, controlled_from: str, name: str, program: str
 ) -> None:
     fabric = Fabric.parse(topology, hosts=4)
     others = [switch for switch in fabric.switches if switch != controlled_from]
     fabric = replace(fabric, switches=(controlled_from, *others))
-    with open_testbed(
-        fabric=fabric,
-        link=LinkSpec.parse("unshaped"),
-        results_root=tmp_path,
-        state_dir=tmp_path / "state",
-    ) as testbed:
+    with open_network(fabric=fabric) as testbed:
         group = launch(testbed, program)
         dead = switch_process(testbed, name)
         dead.signal(signal.SIGKILL)
@@ -113,13 +108,11 @@ def test_every_rank_names_a_dead_switch_in_time_and_the_next_job_is_right(
         restart(testbed, dead, name)
         sum_rightly(testbed, watch=testbed.services)
     assert tagged_processes(testbed.run.id, besides=0) == []
-    assert manifests(tmp_path / "state") == {}
+    assert manifests(folder / "state") == {}
 
 
-def test_a_job_with_a_slow_rank_outlasts_a_controller_that_is_cut_off(tmp_path: Path) -> None:
-    with open_testbed(
-        hosts=2, link=LinkSpec.parse("unshaped"), results_root=tmp_path, state_dir=tmp_path / "state"
-    ) as testbed:
+def test_a_job_with_a_slow_rank_outlasts_a_controller_that_is_cut_off(open_network: OpenTestbed) -> None:
+    with open_network(hosts=2) as testbed:
         group = launch(testbed, SLOW)
         port = testbed.network.ports("s1")[CONTROL_PORT]
         node = testbed.network.pid_of("s1")
