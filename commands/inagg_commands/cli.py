@@ -21,7 +21,7 @@ def testbed() -> None:
             from inagg.cli import launch
 
             launch(sys.argv[2:])
-    with _explained("inagg", "testbed"):
+    with _explained("inagg", "testbed", "`inagg launch` needs the extra worker only"):
         from inagg_testbed.cli import main
 
         main()
@@ -52,9 +52,11 @@ def server() -> None:
 
 
 @contextmanager
-def _explained(command: str, extra: str) -> Iterator[None]:
+def _explained(command: str, extra: str, besides: str = "") -> Iterator[None]:
     """Ends the process with exit status 1 and one line if the block imports a module that is not installed, or if the
     disk of its standard output is full.
+
+    besides: what the line says at its end.
 
     A missing module of inagg itself is a broken installation: its traceback stays. So does that of an error with a file
     that the command should have explained.
@@ -64,7 +66,8 @@ def _explained(command: str, extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("inagg"):
             raise
-        sys.exit(f"{command} needs the extra {extra}: {pip_install(extra)} (there is no module {error.name})")
+        line = f"{command} needs the extra {extra}: {pip_install(extra)} (there is no module {error.name})"
+        sys.exit(f"{line}; {besides}" if besides else line)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename is not None:
             raise

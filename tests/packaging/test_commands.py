@@ -89,6 +89,7 @@ def test_a_command_without_its_extra_names_it(command: str, extra: str) -> None:
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"{command} needs the extra {extra}: {pip_install(extra)} (")
+    assert ("; `inagg launch` needs the extra worker only" in line) == (command == "inagg")
 
 
 def test_launch_needs_the_extra_of_workers_only() -> None:

@@ -38,10 +38,12 @@ class Requirement:
 def requirements() -> Iterator[Requirement]:
     """All requirements, checked on this machine."""
     yield Requirement("Linux", sys.platform == "linux", "the testbed needs Linux network namespaces")
-    yield Requirement("root", os.geteuid() == 0, "run it with sudo -E, from the same virtual environment")
+    root = os.geteuid() == 0
+    yield Requirement("root", root, "run it with sudo -E, from the same virtual environment")
     for command, remedy in _COMMANDS.items():
         yield Requirement(command, shutil.which(command) is not None, remedy)
-    yield _namespaces()
+    if root:  # nobody else can make network namespaces
+        yield _namespaces()
     yield _mininet()
     yield Requirement(
         "g++", shutil.which("g++") is not None, "apt-get install g++ (the switch model compiles P4)", "model"

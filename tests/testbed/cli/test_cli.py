@@ -333,6 +333,21 @@ def test_only_root_takes_down_and_looks_into_nodes(
     assert f"inagg {command[0]} needs root: run it with sudo -E" in done.output
 
 
+def test_without_root_no_other_lack_is_named_that_root_would_mend() -> None:
+    """As another user, and without what lets root do everything, except to read these files."""
+    reads = "-all,+dac_override,+dac_read_search"
+    user = ["setpriv", "--reuid=65534", "--clear-groups", f"--bounding-set={reads}"]
+    user += ["--inh-caps=+dac_override,+dac_read_search", "--ambient-caps=+dac_override,+dac_read_search"]
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    command = [*user, sys.executable, "-m", "inagg_testbed", "up"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "inagg: this machine lacks\n  root: run it with sudo -E, from the same virtual environment\n"
+    )
+
+
 @pytest.mark.netns
 def test_a_program_that_is_not_there_is_refused(tmp_path: Path) -> None:
     done = inagg("up", "--p4", str(tmp_path / "nosuch.p4"), "--results", str(tmp_path / "results"))
