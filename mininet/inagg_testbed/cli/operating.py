@@ -126,7 +126,7 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
         ]
         if not cells:
             console.print("nothing has been counted yet")
-        for rows, key in ((by_port, "port of"), (others, "index")):
+        for rows, key in ((by_port, "port"), (others, "index")):
             if rows:
                 print_table(console, "", ("counter", key, "packets", "bytes"), rows, text_columns=2)
 
