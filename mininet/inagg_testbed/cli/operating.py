@@ -9,13 +9,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import typer
 from rich.live import Live
 
+from inagg_contract.tokens import default_token_file
 from inagg_testbed.cli.options import RunOption, console, errors_explained, nodes_that_are_up
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.files import check_writable, handing_over, writing
+from inagg_testbed.network.control import ControllerClient
 from inagg_testbed.network.fabric import Fabric, SwitchPort, host_name
 from inagg_testbed.network.lifecycle import Interrupted, find_ready_run, find_run
 from inagg_testbed.terminal import plain_table, print_table
@@ -35,55 +38,101 @@ def _until_ctrl_c() -> Iterator[None]:
             raise
 
 
+ControllerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--controller",
+        envvar="INAGG_CONTROLLER",
+        metavar="URL",
+        help="A controller that belongs to no testbed.",
+    ),
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(help="The operator's token for --controller; by default where the controller keeps it."),
+]
+
+
 @app.command()
 def status(
     run: RunOption = None,
+    controller: ControllerOption = None,
+    token_file: TokenFileOption = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds over which rates are measured.")] = 1.0,
     ended: Annotated[bool, typer.Option("--all", help="Show jobs that have ended, too.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the state of a testbed: jobs, ranks, rates, processes.
+    """Show jobs, ranks, rates, switches of a testbed or a controller.
 
-    Exit status 1 if the testbed is still starting, or a process of it has ended or does not answer. --json
-    prints one document; with --watch it prints one document a line.
+    Without --run, --controller or INAGG_CONTROLLER name a controller of a deployment. That needs no root.
+
+    Exit status 1 if the testbed is still starting, or a part has ended or does not answer. --json prints one
+    document; with --watch it prints one document a line.
 
     Example: inagg status --watch
+
+    Example: inagg status --controller http://10.0.0.254:9560 --token-file controller.token
     """
-    with errors_explained(needs_root="inagg status"):
+    of_testbed = run is not None or controller is None
+    with errors_explained(needs_root="inagg status" if of_testbed else None, keeps_testbed=False):
         from inagg_testbed.operate import status as state
 
-        manifest = find_run(run)
-        before = state.take_snapshot(manifest)
-
-        def next_document() -> dict[str, Any]:
-            nonlocal manifest, before
-            time.sleep(interval)
-            if not manifest.launcher.alive():
-                raise ConfigurationError(f"run {manifest.run} is down")
-            manifest = find_run(manifest.run)  # its processes have changed
-            after = state.take_snapshot(manifest)
-            found, before = state.document(manifest, before, after), after
-            return found
-
+        if of_testbed or controller is None:
+            documents, rendered = _documents_of_run(run, interval), state.rendered
+        else:
+            if urlsplit(controller).scheme not in ("http", "https"):
+                raise ConfigurationError(
+                    f"--controller {controller}: must be a URL such as http://10.0.0.254:9560"
+                )
+            client = ControllerClient(token_file or default_token_file(), url=controller)
+            documents = _documents_of_controller(controller, client, interval)
+            rendered = state.rendered_controller
         if not watch:
-            found = next_document()
+            found = next(documents)
             if as_json:
                 print(json.dumps(found, indent=2))
             else:
-                console.print(state.rendered(found, ended=ended), highlight=False)
-            raise typer.Exit(int(bool(found["starting"] or state.troubles(found))))
+                console.print(rendered(found, ended=ended), highlight=False)
+            raise typer.Exit(int(bool(found.get("starting") or state.troubles(found))))
         with _until_ctrl_c():
             if as_json or not console.is_terminal:
-                while True:
-                    found = next_document()
+                for found in documents:
                     if as_json:
                         print(json.dumps(found), flush=True)
                     else:
-                        console.print(state.rendered(found, ended=ended), highlight=False)
+                        console.print(rendered(found, ended=ended), highlight=False)
             with Live(console=console, auto_refresh=False) as live:
-                while True:
-                    live.update(state.rendered(next_document(), ended=ended), refresh=True)
+                for found in documents:
+                    live.update(rendered(found, ended=ended), refresh=True)
+
+
+def _documents_of_run(run: str | None, interval: float) -> Iterator[dict[str, Any]]:
+    """The documents of `inagg status`, one after each interval."""
+    from inagg_testbed.operate import status as state
+
+    manifest = find_run(run)
+    before = state.take_snapshot(manifest)
+    while True:
+        time.sleep(interval)
+        if not manifest.launcher.alive():
+            raise ConfigurationError(f"run {manifest.run} is down")
+        manifest = find_run(manifest.run)  # its processes have changed
+        after = state.take_snapshot(manifest)
+        yield state.document(manifest, before, after)
+        before = after
+
+
+def _documents_of_controller(url: str, client: ControllerClient, interval: float) -> Iterator[dict[str, Any]]:
+    """The same of a controller without a testbed."""
+    from inagg_testbed.operate import status as state
+
+    before = state.ask_controller(client)
+    while True:
+        time.sleep(interval)
+        after = state.ask_controller(client)
+        yield {"url": url, **state.controller_document(before, after)}
+        before = after
 
 
 @app.command()

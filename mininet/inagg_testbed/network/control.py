@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher's client of the controller, which listens inside the namespace of the topmost switch or bridge.
+"""The commands' client of a controller. That of a testbed listens inside the namespace of the topmost switch or bridge.
 
-Each request runs in a thread that joins that namespace and ends after the request: setns(2) moves only the calling
-thread, so the launcher's other threads stay in theirs. The host library's client (inagg.membership.control) would
-import torch into the launcher.
+There each request runs in a thread that joins that namespace and ends after the request: setns(2) moves only the
+calling thread, so the launcher's other threads stay in theirs. The host library's client (inagg.membership.control)
+would import torch into the launcher.
 """
 
 import ctypes
@@ -77,15 +77,17 @@ def enter_network_namespace(pid: int) -> None:
 
 
 class ControllerClient:
-    """Makes requests to the controller of one testbed (docs/controller-api.md) as its operator.
+    """Makes requests to a controller (docs/controller-api.md) as its operator.
 
-    token_file: the file in which the controller keeps the operator's token. All methods raise ControllerRefusedError
-    and ControllerUnreachableError.
+    token_file: the file in which the controller keeps the operator's token. pid: of a process in the controller's
+    network namespace; None: it is reached from here. All methods raise ControllerRefusedError and
+    ControllerUnreachableError.
     """
 
-    def __init__(self, switch_pid: int, token_file: Path) -> None:
-        self._pid = switch_pid
+    def __init__(self, token_file: Path, *, url: str = CONTROLLER_URL, pid: int | None = None) -> None:
         self._token_file = token_file
+        self._url = url.rstrip("/")
+        self._pid = pid
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """Make one request; return the decoded answer, None for an empty one.
@@ -94,9 +96,11 @@ class ControllerClient:
         or the token cannot be read.
         """
         token = _token(self._token_file)
-        return call_in_network_namespace(
-            self._pid, lambda: _request(method, CONTROLLER_URL + path, body, token)
-        )
+
+        def ask() -> Any:
+            return _request(method, self._url + path, body, token)
+
+        return ask() if self._pid is None else call_in_network_namespace(self._pid, ask)
 
     def _get(self, kind: type[T], path: str) -> T:
         document = self.request("GET", path)
@@ -161,7 +165,8 @@ def controller_of(manifest: Manifest) -> ControllerClient:
             f"run {manifest.run} has no controller; `inagg counters` and `inagg registers` need none"
         )
     node = Fabric.from_settings(manifest.settings).control_switch
-    return ControllerClient(manifest.namespace(node).pid, token_path(Path(manifest.settings["results"])))
+    token_file = token_path(Path(manifest.settings["results"]))
+    return ControllerClient(token_file, pid=manifest.namespace(node).pid)
 
 
 def switch_controller_of(manifest: Manifest) -> ControllerClient:
@@ -181,7 +186,8 @@ def _token(path: Path) -> str:
         return path.read_text().strip()
     except OSError as error:
         raise ControllerUnreachableError(
-            f"the operator's token of the controller cannot be read: {path}: {error.strerror}"
+            f"the operator's token of the controller cannot be read: {path}: {error.strerror}; the controller makes "
+            "this file, on its own host"
         ) from error
 
 
@@ -196,10 +202,10 @@ def _request(method: str, url: str, body: Any, token: str) -> Any:
     except urllib.error.HTTPError as error:
         with error:
             raise ControllerRefusedError(f"{method} {url}: {_explain(error.read())}") from None
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise ControllerUnreachableError(
-            f"{method} {url}: the controller does not answer ({reason}); its log is controller.log"
+            f"{method} {url}: the controller does not answer ({reason}); look at its log"
         ) from error
     return json.loads(text) if text else None
 

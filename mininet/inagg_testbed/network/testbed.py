@@ -411,7 +411,7 @@ def _start_controller(testbed: Testbed, topology: Path, pool: int | None, option
             options=options,
         )
     )
-    testbed.controller = ControllerClient(network.switch.pid, token_path(results))
+    testbed.controller = ControllerClient(token_path(results), pid=network.switch.pid)
     testbed.controller.health()
 
 

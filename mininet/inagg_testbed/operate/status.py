@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg status`: the state of a testbed that is up. Rates come from two snapshots.
+"""`inagg status`: the state of a testbed that is up, or of a controller. Rates come from two snapshots.
 
 The document (`--json`) has
 - starting: what is brought up at the moment, null when the testbed is ready. Until then it has no
@@ -16,6 +16,7 @@ The document (`--json`) has
 - ports: switch, port, node (a host, ctl0, or another switch's port), and Mbit/s from and to it, as the kernel counts
   them at the switch's interfaces, Ethernet headers included;
 - links: lower (a host, or a port such as leaf1:101), upper, its rate in bit/s (null: unshaped), and Mbit/s up and down.
+Of a controller without a testbed the document has controller and jobs, and its url.
 """
 
 import os
@@ -69,6 +70,12 @@ def take_snapshot(manifest: Manifest) -> Snapshot:
     return Snapshot(time.monotonic(), traffic, health, jobs)
 
 
+def ask_controller(client: ControllerClient) -> Snapshot:
+    """A snapshot of a controller without a testbed."""
+    health, jobs = _ask(client)
+    return Snapshot(time.monotonic(), {}, health, jobs)
+
+
 def _ask(client: ControllerClient) -> tuple[Document, list[JobStatus]]:
     try:
         return client.health().model_dump(), [_counted(client, job) for job in client.jobs()]
@@ -91,7 +98,6 @@ def document(manifest: Manifest, before: Snapshot, after: Snapshot) -> Document:
     settings, seconds = manifest.settings, after.at_s - before.at_s
     # Without traffic, as while the testbed starts, nothing needs the fabric, whose settings may not be there yet.
     fabric = Fabric.from_settings(settings) if before.traffic and after.traffic else None
-    earlier = {job.id: job for job in before.jobs}
     return {
         "run": manifest.run,
         "starting": manifest.starting,
@@ -100,8 +106,7 @@ def document(manifest: Manifest, before: Snapshot, after: Snapshot) -> Document:
         "processes": [
             {"name": each.name, "pid": each.pid, "alive": each.alive()} for each in manifest.processes
         ],
-        "controller": after.controller,
-        "jobs": [_job(earlier.get(job.id), job, seconds) for job in after.jobs],
+        **controller_document(before, after),
         "ports": [
             {
                 "switch": port.switch,
@@ -122,6 +127,16 @@ def document(manifest: Manifest, before: Snapshot, after: Snapshot) -> Document:
             }
             for link in (link_bytes(fabric, before.traffic, after.traffic) if fabric is not None else ())
         ],
+    }
+
+
+def controller_document(before: Snapshot, after: Snapshot) -> Document:
+    """The part that a controller without a testbed has too."""
+    earlier = {job.id: job for job in before.jobs}
+    seconds = after.at_s - before.at_s
+    return {
+        "controller": after.controller,
+        "jobs": [_job(earlier.get(job.id), job, seconds) for job in after.jobs],
     }
 
 
@@ -186,8 +201,8 @@ def _packets(job: JobStatus | None, rank: int) -> int | None:
 
 
 def troubles(found: Document) -> list[str]:
-    """Messages about failed parts of the testbed."""
-    lines = [f"the {each['name']} has ended" for each in found["processes"] if not each["alive"]]
+    """Messages about failed parts."""
+    lines = [f"the {each['name']} has ended" for each in found.get("processes", ()) if not each["alive"]]
     health = found["controller"] or {}
     if "error" in health:
         lines.append(health["error"])
@@ -197,6 +212,36 @@ def troubles(found: Document) -> list[str]:
         if link["state"] == "down":
             lines.append(f"the link {' - '.join(link['ends'])} is down: {link['reason']}")
     return lines
+
+
+def rendered_controller(found: Document, *, ended: bool) -> Group:
+    """The document of a controller without a testbed, as `rendered`."""
+    health = found["controller"]
+    answers = "error" not in health
+    state = f": {_switch_health(health)}" if answers else ""
+    parts: list[Text | Table] = [Text(f"controller {found['url']}{state}")]
+    parts += [Text(f"! {line}", style="red") for line in troubles(found)]
+    if answers:
+        if health["switches"]:
+            parts += [Text(), _switches(health["switches"])]
+        parts += _jobs(found["jobs"], ended)
+        parts += _servers(health["servers"])
+    return Group(*parts)
+
+
+def _switches(switches: Sequence[Document]) -> Table:
+    rows = [
+        (
+            each["name"],
+            each["aggregator"]["ip"],
+            each["state"],
+            f"{each['slot_versions'] - each['free_slot_versions']:,}",
+            f"{each['slot_versions']:,}",
+        )
+        for each in switches
+    ]
+    header = ("switch", "address", "state", "slot versions in use", "slot versions")
+    return plain_table(header, rows, text_columns=3)
 
 
 def rendered(found: Document, *, ended: bool) -> Group:
