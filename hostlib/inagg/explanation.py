@@ -35,7 +35,7 @@ CAUSES: Mapping[str, tuple[str, str]] = {
     ),
     "ranks": (
         "waiting for other ranks to begin a sum",
-        "Find out why that rank is late: it has more data, or a slower or busier machine.",
+        "Find out why the last rank is late: it has more data, or a slower or busier machine.",
     ),
     "loss": (
         "retransmissions, and silence before them",

@@ -454,6 +454,22 @@ def test_the_silence_of_a_controller_is_logged_once_and_its_return(
 
 
 @pytest.mark.parametrize(
+    ("pause", "accused", "seen"),
+    [
+        ("", "rank 1 (h2, 10.0.0.2)", None),
+        ("was stopped", "rank 1 (h2, 10.0.0.2)", "this rank was given up: its process was stopped"),
+        ("was stopped", "ranks 3, 1 (h2, 10.0.0.2)", "this rank was given up: its process was stopped"),
+        ("was stopped", "rank 2 (h1, 10.0.0.1)", None),
+    ],
+)
+def test_a_rank_that_was_stopped_is_not_told_that_it_has_lost_those_that_gave_it_up(
+    pause: str, accused: str, seen: str | None
+) -> None:
+    failure = Failure(f"rank 0: it has lost {accused}: its server has not answered rank 0", (0,))
+    assert failure.at(1, pause) == (failure if seen is None else Failure(seen, ()))
+
+
+@pytest.mark.parametrize(
     ("lost", "pause", "seen"),
     [
         ((1,), "", Failure("this rank was given up: rank 1: no heartbeat", ())),

@@ -65,15 +65,21 @@ class Failure:
     def at(self, rank: int, pause: str = "") -> "Failure":
         """The failure as `rank` sees it, which does not call itself lost. pause: see `Presence.pause`."""
         lost = rank in self.lost_ranks
-        others = tuple(other for other in self.lost_ranks if other != rank)
-        if pause and lost:
+        if pause and (lost or rank in self._lost_to_others):
             return Failure(f"this rank was given up: its process {pause}", ())
         if pause and not self.lost_ranks and self.mismatch is None:
             return replace(self, reason=f"this process {pause}: {self.reason}")
-        if lost:
-            reason = self.reason if others else f"this rank was given up: {self.reason}"
-            return replace(self, reason=reason, lost_ranks=others)
-        return self
+        if not lost:
+            return self
+        others = tuple(other for other in self.lost_ranks if other != rank)
+        reason = self.reason if others else f"this rank was given up: {self.reason}"
+        return replace(self, reason=reason, lost_ranks=others)
+
+    @property
+    def _lost_to_others(self) -> Sequence[int]:
+        """The ranks because of which a lost rank has given up (`describe_loss`)."""
+        found = re.search(r"it has lost ranks? ([\d, ]+):", re.sub(r" \([^)]*\)", "", self.reason))
+        return [] if found is None else [int(rank) for rank in found[1].split(",")]
 
     def error(self, who: JobRank, chunk: int | None) -> InaggError:
         """The error that `who` raises. chunk: its oldest chunk without a result; None without one."""
