@@ -161,13 +161,16 @@ class Session:
         return text if number == longest else self.journal.text(number)
 
     def catch_up(self) -> None:
-        """Get the figures of all ranks that `stats` gives, as of now. It takes up to two heartbeat intervals."""
+        """Get the figures of all ranks that `stats` gives, as of now. It takes up to four heartbeat intervals."""
         if self.failure is not None or self._standing.state.phase is not Phase.MEMBER:
             return
         done = self._waited().sums
         self._heartbeat.confer(
-            2 * self._policy.heartbeat_interval_s,
-            lambda: all(waited.sums >= done for waited in self._heartbeat.waits.values()),
+            4 * self._policy.heartbeat_interval_s,
+            lambda: (
+                len(waits := self._heartbeat.waits) >= len(self.places)
+                and all(waited.sums >= done for waited in waits.values())
+            ),
         )
 
     def _pause(self) -> str:

@@ -96,6 +96,16 @@ def test_a_late_rank(unshaped: Explained) -> None:
     assert "the others wait for this rank" in late["report"]
 
 
+def test_one_long_wait_is_told_at_once_with_its_rank_and_its_call(tmp_path: Path) -> None:
+    with open_testbed(hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=tmp_path) as testbed:
+        report = explained(testbed, "late once")["late once"][0]["report"]
+    text = " ".join(report.split())
+    late = r"rank 2 \(h3, 10\.0\.0\.3\)"
+    assert re.search(rf"the last one is {late}, (1\.\d s|9\d\d\.\d ms) late on average", text), text
+    assert re.search(rf"longest wait of a rank: 2\.\d s, for {late}, in collective 2: all_reduce", text), text
+    assert max(map(len, report.splitlines())) <= 80
+
+
 def test_a_program_that_does_something_else(unshaped: Explained) -> None:
     for rank in unshaped["every rank busy"]:
         assert rank["verdict"] == "program", rank["report"]
