@@ -325,7 +325,10 @@ def _last_hints(testbed: "Testbed", inagg: str, run: str) -> list[str]:
 
 @app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def run_script(
-    command: Annotated[list[str], typer.Argument(help="A script (*.py), or any command, and its arguments.")],
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="SCRIPT", help="A script (*.py), or any command, and its arguments."),
+    ],
     workers: WorkersOption = None,
     topology: TopologyOption = STAR,
     link: LinkOption = "100mbit",
