@@ -31,6 +31,7 @@ from inagg_testbed.network.topology import CONTROL_ADDRESS
 CONTROLLER_URL = f"http://{CONTROL_ADDRESS}:{DEFAULT_PORT}"
 _CLONE_NEWNET = 0x40000000
 _TIMEOUT_S = 10.0
+_OF_TESTBED = "its log is controller.log"  # what to do when the controller does not answer
 
 T = TypeVar("T")
 Direction = Literal["ingress", "egress"]
@@ -88,6 +89,7 @@ class ControllerClient:
         self._token_file = token_file
         self._url = url.rstrip("/")
         self._pid = pid
+        self._hint = "is inagg-controller running there?" if pid is None else _OF_TESTBED
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """Make one request; return the decoded answer, None for an empty one.
@@ -98,7 +100,7 @@ class ControllerClient:
         token = _token(self._token_file)
 
         def ask() -> Any:
-            return _request(method, self._url + path, body, token)
+            return _request(method, self._url + path, body, token, self._hint)
 
         return ask() if self._pid is None else call_in_network_namespace(self._pid, ask)
 
@@ -191,7 +193,7 @@ def _token(path: Path) -> str:
         ) from error
 
 
-def _request(method: str, url: str, body: Any, token: str) -> Any:
+def _request(method: str, url: str, body: Any, token: str, hint: str = _OF_TESTBED) -> Any:
     data = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
     request = urllib.request.Request(url, data=data, method=method, headers=headers)
@@ -205,7 +207,7 @@ def _request(method: str, url: str, body: Any, token: str) -> Any:
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise ControllerUnreachableError(
-            f"{method} {url}: the controller does not answer ({reason}); look at its log"
+            f"{method} {url}: the controller does not answer ({reason}); {hint}"
         ) from error
     return json.loads(text) if text else None
 
