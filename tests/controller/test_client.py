@@ -525,7 +525,7 @@ def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch() -> None:
         "calls": [{"digest": digest, "text": "barrier()"} for digest in digests[1:3]],
     }
     assert failed[0].mismatch == Mismatch.model_validate({"number": 3, "calls": calls})
-    error = failed[0].error(1, 0, None)
+    error = failed[0].error(JobRank(1, "", 0), None)
     assert isinstance(error, MismatchError)
     assert error.calls == {0: "barrier()", 2: "barrier()", 1: "gather(float32[3], dst=0)"}
 

@@ -11,7 +11,7 @@ from p4.v1 import p4runtime_pb2
 
 from inagg_switch import Switch
 from inagg_switch.console.interpreter import Interpreter
-from inagg_switch.console.server import MAX_CLIENTS, ConsoleServer
+from inagg_switch.console.server import ConsoleServer
 from inagg_switch.console.wire import ask
 from inagg_switch.p4runtime.server import ServerError, SwitchServer
 from inagg_switch.ports import PortOptions, Ports
@@ -502,13 +502,13 @@ def test_clients_beyond_the_limit_are_disconnected_and_others_are_answered(
 def test_a_command_that_waits_is_not_carried_out_without_its_client(server: SwitchServer) -> None:
     console = ConsoleServer("127.0.0.1:0", Interpreter(server, server._ports))
     console.start()
-    places = console._server._places
+    connections = console._server._since
     try:
         with server.exclusive():  # a Write holds it
             with socket.create_connection(("127.0.0.1", console.port), timeout=10) as gone:
                 gone.sendall(f'"{ADD}"\n'.encode())
-                wait_until(lambda: places._value == MAX_CLIENTS - 1, "the client to be served")
-            wait_until(lambda: places._value == MAX_CLIENTS, "its place to be free")
+                wait_until(lambda: len(connections) == 1, "the client to be served")
+            wait_until(lambda: not connections, "its place to be free")
         with (
             socket.create_connection(("127.0.0.1", console.port), timeout=10) as connection,
             connection.makefile("rwb") as stream,
@@ -524,13 +524,13 @@ def test_a_client_that_does_not_read_its_answer_is_disconnected(
     monkeypatch.setattr("inagg_switch.console.server.PATIENCE_S", 1)
     console = ConsoleServer("127.0.0.1:0", Interpreter(server, server._ports))
     console.start()
-    places = console._server._places
+    connections = console._server._since
     try:
         with socket.create_connection(("127.0.0.1", console.port), timeout=10) as deaf:
             with suppress(OSError):  # once it is disconnected
                 for _ in range(20):  # each is answered with the line
                     deaf.sendall(f'"{"x" * 900_000}"\n'.encode())
-            wait_until(lambda: places._value == MAX_CLIENTS, "its place to be free", 30)
+            wait_until(lambda: not connections, "its place to be free", 30)
     finally:
         console.stop()
 
