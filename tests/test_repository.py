@@ -68,3 +68,13 @@ def test_every_source_names_its_licence() -> None:
     for path in tracked():
         if path.suffix in kinds:
             assert "SPDX-License-Identifier: Apache-2.0" in (ROOT / path).read_text()[:200], path
+
+
+def test_no_test_file_imports_another() -> None:
+    """What tests share is in modules of their own."""
+    imports = re.compile(
+        r"^\s*(?:from|import) tests[\w.]*\.test_\w+|^\s*from tests[\w.]* import .*\btest_", re.MULTILINE
+    )
+    for path in tracked():
+        if path.parts[0] == "tests" and path.suffix == ".py":
+            assert imports.search((ROOT / path).read_text()) is None, path

@@ -13,7 +13,7 @@ import pytest
 from inagg_simulator import p4_switch
 from inagg_switch.vectors.format import Cell, Packet, Replicas, Vectors
 from inagg_switch.vectors.run import failures
-from tests.conformance.test_vectors import RECEIVERS, load, switches_above
+from tests.conformance.vector_files import RECEIVERS, load, switches_above
 from tests.switch import bmv2
 from tests.switch.bmv2_vectors import run_config
 

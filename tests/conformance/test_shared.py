@@ -21,7 +21,7 @@ from inagg_simulator.p4_switch import Station, headers
 from inagg_simulator.shared_fabric import Pool, SharedFabric, SharedJob, unwrap
 from inagg_simulator.virtual_network import Impairment, Network, make_workers
 from inagg_switch.switch import Switch
-from tests.conformance.test_network import (
+from tests.conformance.examples import (
     BOUND,
     Collective,
     check_idle,

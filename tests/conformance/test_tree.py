@@ -20,7 +20,7 @@ from inagg_simulator.recovery import measure
 from inagg_simulator.reference_switch import Job
 from inagg_simulator.virtual_network import JOB, Impairment, Network, make_aggregator, make_workers
 from inagg_switch import Switch
-from tests.conformance.test_network import (
+from tests.conformance.examples import (
     Collective,
     Example,
     check_collectives,

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C++ core, the P4 program and scapy produce the byte vectors (`vectors/`)."""
 
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,16 +17,10 @@ from inagg_simulator.scapy_layer import KINDS, UDP, Ether, Inagg, Raw
 from inagg_simulator.servers import Servers, make_servers
 from inagg_switch import Switch
 from tests.conformance import make_vectors
+from tests.conformance.vector_files import RECEIVERS, VECTORS, load, switches_above
 
-VECTORS = Path(__file__).with_name("vectors")
-RECEIVERS = pytest.mark.parametrize("multicast", [False, True], ids=["to each worker", "to the group"])
 WRAPS = "a word wraps and carries nowhere"
 EXCHANGES = ["exchange_pair.json", "exchange_queued.json", "exchange_specials.json", "exchange_wide.json"]
-
-
-def load(name: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((VECTORS / name).read_text())
-    return document
 
 
 def array(bits: list[str]) -> NDArray[np.float32]:
@@ -140,13 +132,6 @@ def test_the_core_sends_these_packets_for_these_results(name: str) -> None:
         for engine, output in zip(engines, outputs[index], strict=True):
             assert index + 1 in engine.completed()
             assert bits(output) == collective["output"]
-
-
-def switches_above(vectors: dict[str, Any]) -> tuple[p4_switch.Above, ...]:
-    return tuple(
-        p4_switch.Above(p4_switch.switch_station(number), 100 + number, rank)
-        for number, rank in enumerate(vectors.get("above", ()))
-    )
 
 
 def on_the_program(

@@ -1,61 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Job tables with servers, in virtual time: for tests of jobs on servers, and on shared slots in front of servers.
+"""Job tables, and jobs in leased slots, in virtual time."""
 
-A slot version takes 1108 bytes of a server: 20 of header, 1024 of four words, 64 beside. So 4 slots take 8864 bytes of
-one server, or 4432 of each of two.
-"""
+from typing import Any
 
-from collections.abc import Callable
-
-from inagg_controller.jobs.job import Job, Registered
-from inagg_controller.jobs.servers import Server
+from inagg_controller.fabric.topology import Topology
+from inagg_controller.jobs.job import Job, Limits, Policy
 from inagg_controller.jobs.table import JobTable
+from inagg_controller.switch.entries import Member
+from tests.controller.serving import STAR
 
-ROOM = 1 << 20
-FOUR_SLOTS = 8864  # bytes
-
-
-def add_server(table: JobTable, name: str = "a", memory: int = ROOM, now: float = 0.0) -> Server:
-    """Server a is at 10.0.1.97, b at 10.0.1.98."""
-    return table.register_server(name, 0x0A000100 + ord(name[0]), 18754, memory, now)
+POLICY = Policy(heartbeat_timeout_s=3.0, join_timeout_s=20.0, keep_s=30.0)
 
 
-def register_all(table: JobTable, job: Job, member: Callable[[int], Registered]) -> Job:
-    """Register all ranks. member: what a rank registers."""
-    for rank in range(job.workers):
-        table.register(job.id, member(rank), 0.0)
+def member(rank: int, host: int | None = None) -> Member:
+    host = rank + 1 if host is None else host
+    return Member(rank=rank, ip=0x0A000000 + host, mac=0x020000000000 + host, udp_port=4000, port=host)
+
+
+def new_table(slot_versions: int = 64, topology: Topology = STAR, **limits: Any) -> JobTable:
+    table = JobTable(
+        topology,
+        Limits(slot_versions=slot_versions, **limits),
+        POLICY,
+        first_epoch=100,
+        now=0.0,
+        words=4,
+        multicast=0xEFC00000,
+    )
+    for name in topology.by_name:
+        table.switch_connected(name)
+    return table
+
+
+def carry_out(table: JobTable, now: float) -> None:
+    while table.effects:
+        table.done(table.effects.popleft(), now)
+
+
+def running(table: JobTable, workers: int = 2, now: float = 0.0, slots: int = 4) -> Job:
+    job = table.create(workers, slots, "", now)
+    for rank in range(workers):
+        table.register(job.id, member(rank), now)
+    carry_out(table, now)
+    assert job.state == "running"
     return job
-
-
-def serve_all(table: JobTable, job: Job, now: float = 0.0) -> None:
-    """All ranks say that they serve the job."""
-    for rank in range(job.workers):
-        table.serve(job.id, rank, now)
-
-
-def beat(table: JobTable, server: Server, *jobs: Job, now: float = 0.0) -> None:
-    """A heartbeat of a server that serves these jobs."""
-    table.server_heartbeat(server.name, server.instance, now, [job.key for job in jobs])
-
-
-def serving(job: Job) -> set[int]:
-    """The servers that serve a job, by index."""
-    assert job.servers is not None
-    return job.servers.serving
-
-
-def seats(job: Job) -> list[str]:
-    """The names of a job's servers, by index."""
-    assert job.servers is not None
-    return [seat.name for seat in job.servers.seats]
-
-
-def ordered(table: JobTable, server: Server) -> list[int]:
-    """The jobs that a server is ordered to serve."""
-    return [job.id for job in table.orders(server.name, server.instance)]
-
-
-def tick(table: JobTable, start: float, end: float) -> None:
-    """Let time pass in tenths of a second."""
-    for tenth in range(round(start * 10), round(end * 10) + 1):
-        table.tick(tenth / 10)

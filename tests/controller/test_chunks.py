@@ -15,16 +15,10 @@ from inagg_controller.jobs.servers import Summed
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.client import Count
 from tests.controller.memory_switch import MemorySwitch
+from tests.controller.server_tables import add_server, beat, colocated, join, registered, table_without_switch
 from tests.controller.serving import Serving, run, settle, start_job
-from tests.controller.tables import add_server, beat
-from tests.controller.test_jobs import new_table, running
-from tests.controller.test_server_jobs import (
-    colocated,
-    join,
-    registered,
-    table_without_switch,
-)
-from tests.controller.test_shared_api import SHARED_SLOTS, start
+from tests.controller.shared_serving import SHARED_SLOTS, start
+from tests.controller.tables import new_table, running
 
 SOME = {"switches": 5, "both": 2, "servers": 1}
 

@@ -13,8 +13,8 @@ from inagg_controller.configuration import parse_job_classes
 from inagg_controller.errors import UnavailableError
 from inagg_controller.jobs.classes import Held
 from inagg_controller.jobs.job import Job
-from tests.controller.test_server_sequences import LifeWithServers
-from tests.controller.test_shared_jobs import SHARED_SLOTS
+from tests.controller.life_with_servers import LifeWithServers
+from tests.controller.shared_tables import SHARED_SLOTS
 
 CLASSES = parse_job_classes(
     [

@@ -13,11 +13,10 @@ from inagg_controller.errors import InvalidRequestError, UnavailableError
 from inagg_controller.jobs.classes import Held, JobClass
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.table import JobTable
+from tests.controller.server_tables import FOUR_SLOTS, ROOM, add_server, beat, worker
 from tests.controller.serving import AT, LEAF_SPINE
-from tests.controller.tables import FOUR_SLOTS, ROOM, add_server, beat
-from tests.controller.test_jobs import carry_out, member, new_table
-from tests.controller.test_server_jobs import worker
-from tests.controller.test_shared_jobs import HOSTS, SHARED_SLOTS
+from tests.controller.shared_tables import HOSTS, SHARED_SLOTS
+from tests.controller.tables import carry_out, member, new_table
 
 HOST = "10.0.0.1"
 

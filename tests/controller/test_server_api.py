@@ -8,6 +8,7 @@ import pytest
 
 from inagg_controller import service as service_module
 from inagg_controller.fabric.topology import Topology
+from tests.controller.server_tables import FOUR_SLOTS
 from tests.controller.serving import (
     SERVER,
     Serving,
@@ -19,7 +20,6 @@ from tests.controller.serving import (
     run,
     worker,
 )
-from tests.controller.tables import FOUR_SLOTS
 
 
 @pytest.fixture

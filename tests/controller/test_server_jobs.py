@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs on servers, colocated and registered: literal cases, in virtual time."""
 
-from functools import partial
-
 import pytest
 
 from inagg_controller.errors import (
@@ -12,43 +10,24 @@ from inagg_controller.errors import (
     UnavailableError,
     UnknownServerError,
 )
-from inagg_controller.fabric.topology import Topology
-from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.servers import JobKey, Seat, Worker
-from inagg_controller.jobs.table import JobTable
-from tests.controller.tables import (
+from tests.controller.server_tables import (
     FOUR_SLOTS,
     ROOM,
     add_server,
     beat,
+    colocated,
+    join,
     ordered,
-    register_all,
+    registered,
     seats,
     serve_all,
     serving,
+    table_without_switch,
     tick,
+    worker,
 )
-from tests.controller.test_jobs import carry_out, member, new_table, running
-
-
-def worker(rank: int, server_udp_port: int | None = 5000) -> Worker:
-    return Worker(rank=rank, ip=0x0A000001 + rank, udp_port=4000, server_udp_port=server_udp_port)
-
-
-def table_without_switch(slot_versions: int = 0, **limits: object) -> JobTable:
-    return new_table(slot_versions=slot_versions, topology=Topology(()), **limits)
-
-
-join = partial(register_all, member=worker)
-
-
-def colocated(table: JobTable, workers: int = 2, slots: int = 4) -> Job:
-    return table.create_on_servers(workers, slots, "", 0.0, colocated=True)
-
-
-def registered(table: JobTable, workers: int = 2, slots: int = 4, creator: str | None = None) -> Job:
-    return table.create_on_servers(workers, slots, "", 0.0, creator, colocated=False)
-
+from tests.controller.tables import carry_out, member, new_table, running
 
 # Colocated servers
 

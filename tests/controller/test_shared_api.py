@@ -2,10 +2,8 @@
 """The HTTP API for jobs on shared slots: requests, answers and refusals, the switch's entries, and metrics."""
 
 import asyncio
-from functools import partial
 from typing import Any
 
-import httpx
 import pytest
 
 from inagg_controller.fabric.topology import Host, Place, Topology
@@ -25,31 +23,14 @@ from tests.controller.serving import (
     Serving,
     add_server,
     beat,
-    create_job,
     metrics,
-    register_ranks,
     run,
     settle,
     worker,
 )
+from tests.controller.shared_serving import SHARED_SLOTS, create, join, start
 
-SHARED_SLOTS = 16
 AGGREGATOR = {"ip": "10.0.0.253", "mac": "02:49:41:00:00:01", "udp_port": 18753}
-
-
-create = partial(create_job, aggregation="shared")
-join = partial(register_ranks, document=lambda rank: worker(rank, server_udp_port=5000))
-
-
-async def start(client: httpx.AsyncClient, **changes: object) -> int:
-    """The number of a job that runs."""
-    number: int = (await create(client, **changes))["id"]
-    await join(client, number)
-    for rank in range(2):
-        await client.post(f"/jobs/{number}/workers/{rank}/serving")
-    job = (await client.get(f"/jobs/{number}", params={"wait": "running"})).json()
-    assert job["state"] == "running", job
-    return number
 
 
 def test_a_job_has_a_switch_and_servers(serving: Serving, memory_switch: MemorySwitch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from inagg_controller.errors import ConflictError, InvalidRequestError, UnavailableError
-from inagg_controller.fabric.topology import Host, Place, Topology
+from inagg_controller.fabric.topology import Topology
 from inagg_controller.jobs.job import Install, Job, Limits, Regroup, Remove
 from inagg_controller.jobs.servers import Seat, Server
 from inagg_controller.jobs.table import JobTable
@@ -24,12 +24,10 @@ from inagg_controller.switch.entries import (
     SHARING,
     JobEntries,
     Member,
-    TableEntry,
 )
 from inagg_switch import Switch
 from tests import INAGG_P4
-from tests.controller.serving import LEAF_SPINE, STAR
-from tests.controller.tables import (
+from tests.controller.server_tables import (
     FOUR_SLOTS,
     ROOM,
     add_server,
@@ -41,20 +39,10 @@ from tests.controller.tables import (
     serving,
     tick,
 )
-from tests.controller.test_jobs import carry_out, new_table, running
+from tests.controller.serving import LEAF_SPINE
+from tests.controller.shared_tables import HOSTS, SHARED_SLOTS, values
+from tests.controller.tables import carry_out, new_table, running
 from tests.switch.inagg.packets import DATA, INAGG_PORT, RESULT, Inagg, ethernet, ipv4, read_result, udp
-
-SHARED_SLOTS = 16
-
-# STAR with the hosts of the servers a to d: a, b and c at port 4, d without a MAC address.
-HOSTS = Topology(
-    STAR.switches,
-    hosts=(
-        *STAR.hosts,
-        *(Host(name, 0x0A000100 + ord(name), 0x02000000AA00 + ord(name), Place("s1", 4)) for name in "abc"),
-        Host("d", 0x0A000164, None, Place("s1", 4)),
-    ),
-)
 
 
 def shared_table(topology: Topology = HOSTS, shared_slots: int = SHARED_SLOTS, **limits: Any) -> JobTable:
@@ -95,16 +83,6 @@ def started(table: JobTable) -> Job:
 def entries(job: Job) -> JobEntries:
     assert job.entries is not None
     return job.entries["s1"]
-
-
-def values(made: JobEntries, table: str) -> list[tuple[dict[str, int], dict[str, int]]]:
-    """(match, parameters) of each entry in a table."""
-    return [
-        (dict(entry.match), dict(entry.params))
-        for stage in made.stages
-        for entry in stage
-        if isinstance(entry, TableEntry) and entry.table == table
-    ]
 
 
 # When a job runs

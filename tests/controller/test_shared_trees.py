@@ -11,11 +11,11 @@ from inagg_controller.errors import InvalidRequestError, UnavailableError
 from inagg_controller.jobs.job import Install, Job
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import PARENT, SERVER, SHARING, UPLINK, JobEntries
+from tests.controller.server_tables import ROOM, serve_all
 from tests.controller.serving import AT, LEAF_SPINE
-from tests.controller.tables import ROOM, serve_all
-from tests.controller.test_jobs import carry_out, new_table
-from tests.controller.test_shared_jobs import SHARED_SLOTS, values
-from tests.controller.test_tree_jobs import member
+from tests.controller.shared_tables import SHARED_SLOTS, values
+from tests.controller.tables import carry_out, new_table
+from tests.controller.tree_tables import member
 
 SPINE1 = 0x0A00FF03
 ADMISSION = "InaggIngress.admission.admission"

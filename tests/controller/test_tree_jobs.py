@@ -14,22 +14,13 @@ from inagg_controller.errors import (
 from inagg_controller.fabric.topology import Place
 from inagg_controller.jobs.job import Install, Job, Remove
 from inagg_controller.jobs.table import JobTable
-from inagg_controller.switch.entries import Entity, Member, MulticastGroup
+from inagg_controller.switch.entries import Entity, MulticastGroup
 from inagg_switch import Switch
 from tests import INAGG_P4
 from tests.controller.serving import AT, LEAF_SPINE, RANKS
-from tests.controller.test_jobs import carry_out, new_table
+from tests.controller.tables import carry_out, new_table
+from tests.controller.tree_tables import member
 from tests.switch.inagg.packets import Inagg, ethernet, ipv4, read_result, udp
-
-
-def member(rank: int) -> Member:
-    return Member(
-        rank=rank,
-        ip=0x0A000001 + rank,
-        mac=0x020000000001 + rank,
-        udp_port=5000 + rank,
-        port=1 + rank % 2,
-    )
 
 
 def tree_table(**limits: int) -> JobTable:

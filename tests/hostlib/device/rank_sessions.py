@@ -15,7 +15,7 @@ from inagg.options import Options
 from inagg.sums.reduction import Reduction
 from inagg_simulator.virtual_network import EPOCH, JOB, make_aggregator
 from tests.conformance.loopback_switch import LoopbackSwitch
-from tests.hostlib.membership.test_session import HealthyController, status_of
+from tests.hostlib.membership.one_rank import HealthyController, status_of
 
 PLAIN = Options(controller="http://127.0.0.1:9")
 STAGED = PLAIN.model_copy(update={"stage_cpu": True})

@@ -15,7 +15,7 @@ import torch
 from inagg.device import staged as _staged
 from inagg.errors import InaggError, JobError
 from tests.hostlib.device.rank_sessions import STAGED, bits, inputs, sessions, sums, wait_all
-from tests.hostlib.membership.test_session import until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("small_portions")
 
@@ -102,7 +102,9 @@ def test_what_goes_wrong_on_the_device_fails_the_sum_and_the_job(monkeypatch: py
             assert reduction.wait(20.0)
             assert isinstance(reduction.error, JobError)
             assert "OutOfMemoryError: no memory left" in str(reduction.error)
-            until(lambda: "no memory left" in getattr(one._client, "left_with", ""))  # other ranks get this
+            wait_until(
+                lambda: "no memory left" in getattr(one._client, "left_with", ""), "what the other ranks get"
+            )
             with pytest.raises(InaggError, match="no memory left"):
                 one.sums.submit(torch.ones(3), options=STAGED, call="")
 
@@ -159,4 +161,4 @@ def test_when_a_sum_is_over_nothing_keeps_its_tensor() -> None:
         reductions = sums([one], [tensor], [True])
         wait_all(reductions)
         del tensor, reductions
-        until(lambda: gc.collect() >= 0 and kept() is None)
+        wait_until(lambda: gc.collect() >= 0 and kept() is None, "nothing keeps it")

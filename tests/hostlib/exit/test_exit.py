@@ -26,7 +26,7 @@ from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from tests.hostlib.exit.cases import PROGRAM, RANKS, Case
-from tests.hostlib.membership.test_session import until
+from tests.waiting import wait_until
 
 
 def end(testbed: Testbed, case: Case) -> list[int | None]:
@@ -129,8 +129,7 @@ def test_a_destroyed_group_and_its_threads_are_gone_without_the_garbage_collecto
         with ThreadPoolExecutor(RANKS) as ranks:
             groups = list(ranks.map(run, range(RANKS)))
         assert [group() for group in groups] == [None] * RANKS
-        until(
-            lambda: threads() <= before
-        )  # a joined thread stays in /proc for a moment, also one of another test
+        # A joined thread stays in /proc for a moment, also one of another test.
+        wait_until(lambda: threads() <= before, "the threads to be gone")
     finally:
         gc.enable()

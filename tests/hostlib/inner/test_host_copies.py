@@ -16,7 +16,7 @@ from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 from inagg.inner import copied_work, host_copies
 from inagg.inner.copied_work import CopiedWork
 from inagg.inner.host_copies import HostCopies
-from tests.hostlib.membership.test_session import until
+from tests.waiting import wait_until
 
 PAIR = (0, 1)
 
@@ -115,7 +115,7 @@ def test_a_call_with_host_tensors_does_not_overtake_one_that_waits_for_the_devic
         target=lambda: done.append(ranks[0].directly("broadcast", [second[0]], broadcast_from(0)))
     )
     caller.start()
-    until(lambda: bool(ranks[0].copies._changed._waiters) or not caller.is_alive())  # type: ignore[attr-defined]
+    wait_until(lambda: ranks[0].copies._changed._waiters or not caller.is_alive(), "it waits for a copy")  # type: ignore[attr-defined]
     assert not done
     device.reached.set()
     caller.join()
@@ -148,7 +148,7 @@ def test_a_result_arrives_though_nobody_waits_and_the_work_is_dropped(ranks: lis
     tensors = [torch.full((3,), float(one.rank)) for one in ranks]
     for one, tensor in zip(ranks, tensors, strict=True):
         one.broadcast(tensor, 1)
-    until(lambda: tensors[0].tolist() == [1.0] * 3)
+    wait_until(lambda: tensors[0].tolist() == [1.0] * 3, "the result")
 
 
 def test_sends_do_not_wait_for_the_recvs_before_them(ranks: list[Rank]) -> None:

@@ -16,7 +16,7 @@ from inagg.membership.mtu_probe import MtuProbe
 from inagg.sums.reduction import Callback
 from inagg_contract.documents import JobServer
 from inagg_simulator.virtual_network import EPOCH, JOB
-from tests.hostlib.membership.test_session import status_of
+from tests.hostlib.membership.one_rank import status_of
 
 SERVERS = 6
 WORDS = 4

@@ -12,7 +12,7 @@ from inagg.errors import ControllerUnreachableError
 from inagg.membership.control import ControlClient
 from inagg.membership.multicast import MulticastWatch
 from inagg_contract.documents import Endpoint, JobStatus
-from tests.hostlib.membership.test_session import status_of
+from tests.hostlib.membership.one_rank import status_of
 
 JOB, RANK = 7, 1
 RESULTS = Endpoint(ip="239.192.0.7", udp_port=18753)

@@ -14,7 +14,7 @@ from inagg.options import Options
 from inagg.sums.journal import Report
 from inagg_contract.documents import Chunks, Heartbeat, JobServer, JobStatus, WorkerAddress
 from inagg_simulator.virtual_network import EPOCH, JOB
-from tests.hostlib.membership.test_session import HealthyController, all_reduce, status_of
+from tests.hostlib.membership.one_rank import HealthyController, all_reduce, status_of
 from tests.waiting import wait_until
 
 HERE = "127.0.0.1"

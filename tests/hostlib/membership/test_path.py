@@ -21,7 +21,7 @@ from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import port_interface, run_in_namespace
 from tests.conformance.loopback_switch import SLOTS, WORDS, LoopbackSwitch, make_transport
-from tests.hostlib.membership.test_session import HealthyController, status_of
+from tests.hostlib.membership.one_rank import HealthyController, status_of
 
 OPTIONS = Options(controller="http://127.0.0.1:9")
 SMALL_ONES_PASS = "while packets of 48 bytes pass between all ranks and the switch"

@@ -34,7 +34,7 @@ from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.workers import WorkerGroup
-from tests.hostlib.membership.test_session import status_of
+from tests.hostlib.membership.one_rank import status_of
 from tests.waiting import wait_until
 
 URL = "http://127.0.0.1:9"

@@ -5,7 +5,6 @@ import os
 import queue
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,17 +27,17 @@ from inagg.errors import (
     JobError,
 )
 from inagg.membership.assembly import Assembly
-from inagg.membership.control import ControlClient
 from inagg.membership.join import _enter, confined_to
 from inagg.membership.presence import Presence, TcpPresence
 from inagg.membership.session import Session
 from inagg.options import Options
-from inagg.sums.journal import Report
 from inagg.sums.reduction import Reduction
 from inagg.sums.work import SwitchWork
-from inagg_contract.documents import Aggregator, Heartbeat, JobStatus, Lost, Policy, RegisteredWorker
+from inagg_contract.documents import Heartbeat, JobStatus, Lost, RegisteredWorker
 from inagg_simulator.virtual_network import EPOCH, JOB, make_aggregator
 from tests.conformance.loopback_switch import LoopbackSwitch
+from tests.hostlib.membership.one_rank import HealthyController, all_reduce, status_of
+from tests.waiting import wait_until
 
 PATIENCE_S = 20.0
 
@@ -47,49 +46,6 @@ PATIENCE_S = 20.0
 def options(request: pytest.FixtureRequest) -> Options:
     """Each test runs with tensors of the core and with tensors of a device."""
     return Options(controller="http://127.0.0.1:9", stage_cpu=request.param)
-
-
-class HealthyController(ControlClient):
-    """Answers that the job runs. `left_with`: the error with which the rank left."""
-
-    left_with: str | None
-
-    def heartbeat(
-        self, job: int, rank: int, report: Report | None = None, *, timeout_s: float | None = None
-    ) -> Heartbeat:
-        return Heartbeat(state="running", lost=(), reason=None)
-
-    def leave(
-        self, job: int, rank: int, *, error: str | None = None, timeout_s: float | None = None
-    ) -> JobStatus:
-        self.left_with = error
-        return status_of(1)
-
-
-def status_of(workers: int) -> JobStatus:
-    return JobStatus(
-        id=JOB,
-        name="",
-        workers=workers,
-        state="running",
-        epoch=EPOCH,
-        slots=16,
-        words=4,
-        registered=(0,),
-        left=(),
-        lost=(),
-        reason=None,
-        policy=Policy(
-            rto_initial_s=0.1,
-            rto_min_s=0.01,
-            rto_max_s=1.0,
-            give_up_s=120.0,
-            heartbeat_interval_s=0.5,
-            heartbeat_timeout_s=3.0,
-        ),
-        aggregator=Aggregator(ip="127.0.0.1", mac="", udp_port=9),
-        counters=None,
-    )
 
 
 @contextmanager
@@ -122,25 +78,9 @@ def left_with(one: Session) -> str | None:
     return one._client.left_with
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.001)
-
-
-def all_reduce(one: Session, tensor: torch.Tensor, options: Options) -> SwitchWork:
-    flat = tensor.contiguous()
-
-    def deliver() -> None:
-        tensor.copy_(flat)
-
-    reduction = one.sums.submit(flat, options=options, call="", touches=tensor, deliver=deliver)
-    return SwitchWork([tensor], [reduction])
-
-
 def done_in_the_core(one: Session, count: int) -> None:
-    until(lambda: one.stats()["collectives_completed"] >= count)  # callbacks may have started more
+    done = f"{count} collectives"  # callbacks may have started more
+    wait_until(lambda: one.stats()["collectives_completed"] >= count, done)
 
 
 def descriptors() -> Counter[str]:
@@ -206,7 +146,7 @@ def test_a_callback_may_wait_for_another_all_reduce(options: Options) -> None:
         assert deepest.is_set()
         for _ in range(20):
             all_reduce(one, torch.ones(10), options).get_future().wait()
-        until(lambda: len(one.sums.threads()) <= 2)
+        wait_until(lambda: len(one.sums.threads()) <= 2, "threads end")
 
 
 def test_a_callback_that_waits_receives_a_failure(options: Options) -> None:
@@ -271,7 +211,7 @@ def test_a_rank_that_ends_because_another_has_left_leaves_without_an_error(
     beat = Heartbeat(state="running", lost=(Lost(rank=1, reason="left"),), reason=None)
     monkeypatch.setattr(HealthyController, "heartbeat", lambda *_, **__: beat)
     with session(workers=2) as one:
-        until(lambda: one.failure is not None)
+        wait_until(lambda: one.failure is not None, "the failure")
         one.leave()
         assert left_with(one) is None
 

@@ -11,7 +11,7 @@ from inagg import _core
 from inagg._core import LaneBits
 from inagg_simulator import reference
 from inagg_simulator.virtual_network import make_network
-from tests.hostlib.native.test_engine_sums import assert_same_bits, gradients
+from tests.hostlib.native.floats import assert_same_bits, gradients
 
 ELEMENTS = (1 << 18) + 259  # 1 MiB, a block and three elements
 WORDS = 32

@@ -8,21 +8,9 @@ from numpy.typing import NDArray
 from inagg._core import LaneBits
 from inagg_simulator import reference
 from inagg_simulator.virtual_network import Impairment, Network, all_reduce, make_network
+from tests.hostlib.native.floats import assert_same_bits, gradients
 
 SIZES = [0, 1, 255, 256, 257, 511, 512, 513]
-
-
-def gradients(workers: int, elements: int, seed: int = 1) -> NDArray[np.float32]:
-    """inputs[rank, element]; magnitudes differ between blocks."""
-    draws = np.random.default_rng(seed)
-    exponents = np.repeat(draws.integers(-20, 20, elements // 64 + 1), 64)[:elements]
-    return np.ldexp(draws.standard_normal((workers, elements), dtype=np.float32), exponents)
-
-
-def assert_same_bits(got: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
-    nan = np.isnan(expected)
-    assert np.array_equal(np.isnan(got), nan)
-    assert np.array_equal(np.where(nan, 0, got).view(np.uint32), np.where(nan, 0, expected).view(np.uint32))
 
 
 def check(
