@@ -11,7 +11,7 @@ from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-SOURCES = ("contract", "hostlib", "p4", "controller", "mininet", "simulator")
+SOURCES = ("contract", "hostlib", "p4", "controller", "mininet", "baselines", "simulator")
 
 
 def anchors(page: Path) -> set[str]:

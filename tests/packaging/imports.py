@@ -18,7 +18,7 @@ PARTS = {
     "switch": ("p4/inagg_switch", "p4/inagg_p4runtime"),
     "server": ("hostlib/inagg_server", "hostlib/inagg/membership/control.py"),
     "controller": ("controller/inagg_controller", "p4/inagg_p4runtime"),
-    "testbed": ("mininet/inagg_testbed",),
+    "testbed": ("mininet/inagg_testbed", "baselines/inagg_baselines"),
     "simulator": ("simulator/inagg_simulator",),
     "commands": ("commands/inagg_commands",),
 }

@@ -152,6 +152,7 @@ class AllReduceBench:
             topology=self.topology,
             uplink_name=None if self.fabric.is_star else self.uplink_name or self.link_name,
             rank_order=self.rank_order,
+            racks=self.fabric.ranks_of_racks,
             mtu=self.link.mtu,
             words=self.words,
         )

@@ -22,33 +22,15 @@ import torch.distributed as dist
 
 import inagg
 from inagg.membership.control import ControlClient
+from inagg_baselines.collectives import make
 from inagg_testbed.bench.allreduce_check import Expectation, Float32, fill, one_period
 from inagg_testbed.bench.busiest_link import HostLinks, busiest
 from inagg_testbed.bench.cpu import cpu_seconds
-from inagg_testbed.bench.plan import HIERARCHICAL, OPTIONS, BackendSpec, Plan
+from inagg_testbed.bench.plan import OPTIONS, BackendSpec, Plan
+from inagg_testbed.bench.theory import racks_of
 from inagg_testbed.events import EventLog, sent_segments
 
 TRANSPORT_FIGURES = ("window", "least_rtt_s", "srtt_s", "rto_s")
-
-
-class Hierarchy:
-    """All-reduce in three steps of gloo: reduce in each rack, all-reduce of the first ranks, broadcast in each rack."""
-
-    def __init__(self, racks: Sequence[Sequence[int]]) -> None:
-        """Make the groups; all ranks of the job call this."""
-        rank, self._leader, self._rack = dist.get_rank(), 0, None
-        for ranks in racks:
-            group = dist.new_group(list(ranks), backend="gloo")
-            if rank in ranks:
-                self._leader, self._rack = ranks[0], group
-        self._leaders: Any = dist.new_group([ranks[0] for ranks in racks], backend="gloo")
-
-    def all_reduce(self, tensor: torch.Tensor) -> None:
-        """Sum a tensor of all ranks in place."""
-        dist.reduce(tensor, self._leader, group=self._rack)
-        if dist.get_rank() == self._leader:
-            dist.all_reduce(tensor, group=self._leaders)
-        dist.broadcast(tensor, self._leader, group=self._rack)
 
 
 class Groups:
@@ -57,10 +39,14 @@ class Groups:
     def __init__(self, workers: int, racks: Sequence[Sequence[int]], backends: Set[str]) -> None:
         ranks = list(range(workers))
         self.gloo: Any = dist.new_group(ranks, backend="gloo")
-        within = [[rank for rank in rack if rank < workers] for rack in racks]
-        self._hierarchy = Hierarchy([rack for rack in within if rack]) if HIERARCHICAL in backends else None
-        summing = {spec.name for spec in map(BackendSpec.parse, backends) if spec.lane_bits is not None}
+        specs = [BackendSpec.parse(backend) for backend in sorted(backends)]
         # All ranks make the groups in the same order.
+        self._baselines = {
+            spec.name: make(spec.name, self.gloo, racks_of(workers, racks))
+            for spec in specs
+            if spec.lane_bits is None
+        }
+        summing = {spec.name for spec in specs if spec.lane_bits is not None}
         self.inagg: dict[str, Any] = {
             name: dist.new_group(ranks, backend="inagg", pg_options=inagg.Options(**OPTIONS[name]))
             for name in sorted(summing)
@@ -73,9 +59,7 @@ class Groups:
             dist.destroy_process_group(group)
 
     def of(self, spec: BackendSpec) -> Any:
-        """The group of a backend, with the backend's lane width set."""
-        if spec.lane_bits is None:
-            return self.gloo
+        """The inagg group of a backend, with the backend's lane width set."""
         # The constructor validates the value; model_copy does not.
         group = self.inagg[spec.name]
         settings = group.options.model_dump() | {"lane_bits": spec.lane_bits}
@@ -84,13 +68,13 @@ class Groups:
 
     def all_reduce(self, spec: BackendSpec, tensors: Sequence[torch.Tensor]) -> None:
         """Sum each tensor with a backend."""
+        if (baseline := self._baselines.get(spec.name)) is not None:
+            for tensor in tensors:
+                baseline(tensor)
+            return
         group = self.of(spec)
         for tensor in tensors:
-            if spec.name == HIERARCHICAL:
-                assert self._hierarchy is not None
-                self._hierarchy.all_reduce(tensor)
-            else:
-                dist.all_reduce(tensor, group=group)
+            dist.all_reduce(tensor, group=group)
 
     def sent(self, spec: BackendSpec) -> tuple[int, int]:
         """Packets that a backend has sent so far: (all, retransmitted ones); TCP segments for gloo."""

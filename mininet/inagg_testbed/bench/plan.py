@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from inagg_baselines.catalog import BASELINES
 from inagg_testbed.errors import ConfigurationError
 
 LANE_BITS = (32, 16, 8)
-HIERARCHICAL = "gloo-hierarchical"
 LEASED, SHARED, COLOCATED = "inagg", "inagg-shared", "inagg-server"
 SHARED_ONE_SERVER, ONE_SERVER = "inagg-shared-1", "inagg-server-1"
 # What each backend's group has of inagg.Options, besides the lane width.
@@ -33,7 +33,7 @@ def check_slots(slots: int | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSpec:
-    """`gloo`, `gloo-hierarchical`, or what sums in lanes and their width: `inagg:BITS` in leased slots of the switch,
+    """A baseline of inagg_baselines, or what sums in lanes and their width: `inagg:BITS` in leased slots of the switch,
     `inagg-shared:BITS` in slots that jobs share, with servers in the ranks' processes behind them, `inagg-server:BITS`
     on such servers alone; `inagg-shared-1:BITS` and `inagg-server-1:BITS` with one server on a host of its own.
 
@@ -47,12 +47,12 @@ class BackendSpec:
     def parse(cls, text: str) -> "BackendSpec":
         """Parse a backend. Raises ValueError."""
         name, _, bits = text.partition(":")
-        if text in ("gloo", HIERARCHICAL):
+        if text in BASELINES:
             return cls(name=name, lane_bits=None)
         if name in OPTIONS and bits in ("", *map(str, LANE_BITS)):
             return cls(name=name, lane_bits=int(bits or 32))
         known = ", ".join(f"{summed}:{width}" for summed in OPTIONS for width in LANE_BITS)
-        raise ValueError(f"backend {text!r} is none of gloo, {HIERARCHICAL}, {known}")
+        raise ValueError(f"backend {text!r} is none of {', '.join(BASELINES)}, {known}")
 
     def __str__(self) -> str:
         return self.name if self.lane_bits is None else f"{self.name}:{self.lane_bits}"

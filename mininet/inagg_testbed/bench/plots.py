@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from inagg_testbed.bench.plan import LANE_BITS, OPTIONS, BackendSpec
 from inagg_testbed.bench.rows import spec_of
-from inagg_testbed.bench.theory import link_bits_per_element
 from inagg_testbed.report.pictures import COLOURS, finish
 
 # The colour says how wide the lanes are, marker and hatch what sums in them.
@@ -188,7 +187,7 @@ def _plot_series(
         dots = [(row[axis], measure(row, time)) for row in points for time in row["times_ms"]]
         axes.plot(*zip(*dots, strict=True), "o", color=colour, markersize=2, alpha=0.4, zorder=1)
         if rate_bps is not None:
-            ideal = [least for row in points if (least := _at_line_rate(row, measure, rate_bps)) is not None]
+            ideal = [_at_line_rate(row, measure, rate_bps) for row in points]
             axes.plot(places, ideal, color=colour, linestyle=":", linewidth=1)
     if axis == "elements" and values[-1] >= 10 * values[0]:
         axes.set_xscale("log")
@@ -214,10 +213,9 @@ def _plot_bars(axes: Axes, series: Sequence[_Series], measure: Measure, rate_bps
     axes.margins(y=0.1)
 
 
-def _at_line_rate(row: Row, measure: Measure, rate_bps: int) -> float | None:
-    """The measure if the row's busiest link were busy all the time; None if its bytes are not known."""
-    bits = link_bits_per_element(spec_of(row), row["workers"])
-    return None if bits is None else measure(row, bits * row["elements"] / rate_bps * 1e3)
+def _at_line_rate(row: Row, measure: Measure, rate_bps: int) -> float:
+    """The measure if the row's busiest link were busy all the time."""
+    return measure(row, 8 * row["theory_bytes"] / rate_bps * 1e3)
 
 
 def _bar(

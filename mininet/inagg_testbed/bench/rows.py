@@ -10,15 +10,15 @@ Definitions, for a tensor of S bytes (float32), N workers and time t of an itera
 - algbw = S / t, busbw = algbw x 2(N-1)/N, as in nccl-tests (doc/PERFORMANCE.md), in 10^6 bytes a second.
 - line_rate_fraction: payload bits that the algorithm must send over its busiest link, divided by link rate x t
   (`theory`: elements x W in each direction for inagg with W-bit lanes, 2(N-1)/N x 32 x elements for gloo's ring).
-  Headers (4% for inagg, 4% for TCP) and guard bits are overhead, so 1.0 cannot be reached. None on unshaped links, and
-  for gloo-hierarchical, which loads the links of the racks' first ranks most.
+  Headers (4% for inagg, 4% for TCP) and guard bits are overhead, so 1.0 cannot be reached. None on unshaped links.
 - link_bytes: median over the iterations of the bytes of frames on the busiest link of a host, servers' hosts included,
   in the busier direction, for each all-reduce. They are the kernel's counts at the switch's end (`network.traffic`),
   with Ethernet headers, retransmissions and the 2 kB or so of the barriers around an iteration. A frame with
   offloads counts its headers once.
 - theory_bytes: the payload that the algorithm must send there (`theory`). Headers of packets of 1 KiB make
-  link_bytes up to 1.06 times as much. None for gloo-hierarchical.
-- steps: the number of messages between hosts that wait for one another (`theory`). None for gloo-hierarchical.
+  link_bytes up to 1.06 times as much.
+- theory: the same as a formula: S is the tensor in lanes, k the number of servers.
+- steps: the number of messages between hosts that wait for one another (`theory`).
 - in_switch: the share of the chunks that switches have summed wholly in the timed iterations, as the ranks' servers
   count them (docs/protocol.md, 5.7): 1 with leased slots, 0 with servers alone. None for gloo, and for inagg-shared-1,
   whose server reports once a second: too late for an iteration.
@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 
 from inagg_testbed.bench.plan import COLOCATED, LEASED, ONE_SERVER, SHARED, BackendSpec, Case
-from inagg_testbed.bench.theory import link_bits_per_element, theory
+from inagg_testbed.bench.theory import theory, theory_bytes
 from inagg_testbed.network.fabric import STAR, RankOrder
 from inagg_testbed.network.workers import Event
 
@@ -51,7 +51,10 @@ _FLOAT32_BITS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """Settings that all rows of a testbed share; words is None without aggregation."""
+    """Settings that all rows of a testbed share.
+
+    words: None without aggregation. racks: the ranks below each leaf.
+    """
 
     link_name: str
     rate_bps: int | None
@@ -60,6 +63,7 @@ class Conditions:
     topology: str = STAR
     uplink_name: str | None = None
     rank_order: RankOrder = "contiguous"
+    racks: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ def make_rows(conditions: Conditions, cases: Sequence[Case], events: Iterable[Ev
         {
             **_settings(conditions, one),
             **_times(conditions, one, lossless),
-            **_crossed(one),
+            **_crossed(conditions, one),
             "cpu_s_per_GB": _cpu_seconds(one) / (_tensor_bytes(one.case) / 1e9),
             "packets": sum(event["packets"] for event in one.events),
             "retransmits": sum(event["retransmits"] for event in one.events),
@@ -184,19 +188,22 @@ def _times(conditions: Conditions, one: Series, lossless: Mapping[tuple[int, str
         "algbw_MBps": algbw,
         "busbw_MBps": algbw * 2 * (case.workers - 1) / case.workers,
         "line_rate_fraction": line_rate_fraction(
-            one.spec, case.workers, case.elements, conditions.rate_bps, median
+            theory_bytes(theory(one.spec, case.workers, conditions.racks), one.spec, case.elements),
+            conditions.rate_bps,
+            median,
         ),
     }
 
 
-def _crossed(one: Series) -> dict[str, Any]:
+def _crossed(conditions: Conditions, one: Series) -> dict[str, Any]:
     """The fields about the busiest link of a host, and what spares it bytes."""
     measured = [event["link_bytes"] for event in one.events if "link_bytes" in event]
-    bits, known = link_bits_per_element(one.spec, one.case.workers), theory(one.spec, one.case.workers)
+    known = theory(one.spec, one.case.workers, conditions.racks)
     return {
         "link_bytes": statistics.median(measured) if measured else None,
-        "theory_bytes": None if bits is None else bits / 8 * one.case.elements,
-        "steps": None if known is None else known.steps,
+        "theory_bytes": theory_bytes(known, one.spec, one.case.elements),
+        "theory": known.formula,
+        "steps": known.steps,
         "in_switch": _in_switch(one),
     }
 
@@ -232,14 +239,9 @@ def _error(event: Event) -> float:
     return float("inf") if value is None else float(value)
 
 
-def line_rate_fraction(
-    spec: BackendSpec, workers: int, elements: int, rate_bps: int | None, seconds: float
-) -> float | None:
-    """The line_rate_fraction of the module docstring."""
-    bits = link_bits_per_element(spec, workers)
-    if rate_bps is None or seconds == 0 or bits is None:
-        return None
-    return elements * bits / (rate_bps * seconds)
+def line_rate_fraction(link_bytes: float, rate_bps: int | None, seconds: float) -> float | None:
+    """The line_rate_fraction of the module docstring. link_bytes: what the algorithm must send."""
+    return None if rate_bps is None or seconds == 0 else 8 * link_bytes / (rate_bps * seconds)
 
 
 def wrong_results(cases: Sequence[Case], events: Iterable[Event]) -> Iterable[str]:
@@ -304,16 +306,16 @@ def links_table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[st
     header = ["backend", *varying, "frames MB", "theory MB", "frames/ theory", "theory", "steps", "in switch"]
     body = []
     for row in rows:
-        frames, payload, known = row["link_bytes"], row["theory_bytes"], theory(spec_of(row), row["workers"])
+        frames, payload = row["link_bytes"], row["theory_bytes"]
         body.append(
             [
                 str(spec_of(row)),
                 *_settings_of(row, varying),
                 "" if frames is None else _rounded(frames / 1e6, 4),
-                "" if payload is None else _rounded(payload / 1e6, 4),
+                _rounded(payload / 1e6, 4),
                 f"{frames / payload:.3f}" if frames and payload else "",
-                "" if known is None else known.formula,
-                "" if row["steps"] is None else str(row["steps"]),
+                row["theory"],
+                str(row["steps"]),
                 _figure(row["in_switch"], ".0%"),
             ]
         )

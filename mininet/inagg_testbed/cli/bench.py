@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from inagg_baselines.catalog import BASELINES
 from inagg_testbed.bench.plan import MAX_LOSS, BackendSpec, Case
 from inagg_testbed.cli import jobs
 from inagg_testbed.cli.options import (
@@ -55,11 +56,10 @@ BackendsOption = Annotated[
     list[str],
     typer.Option(
         "--backend",
-        help="gloo (a ring over the ranks), gloo-hierarchical (reduce in each rack, all-reduce of the racks' first"
-        " ranks, broadcast in each rack); inagg:32, inagg:16 or inagg:8, which the switch sums; inagg-shared:32, ...,"
-        " which it sums in slots that jobs share, before servers in the ranks' processes; inagg-server:32, ...,"
-        " which such servers sum alone; inagg-shared-1:32 and inagg-server-1:32, ..., the same with one server on a"
-        " further host."
+        help=f"{', '.join(f'{name} ({one.about})' for name, one in BASELINES.items())};"
+        " inagg:32, inagg:16 or inagg:8, which the switch sums; inagg-shared:32, ..., which it sums in slots that jobs"
+        " share, before servers in the ranks' processes; inagg-server:32, ..., which such servers sum alone;"
+        " inagg-shared-1:32 and inagg-server-1:32, ..., the same with one server on a further host."
         " May be given several times.",
     ),
 ]

@@ -18,6 +18,7 @@ from inagg_testbed.bench.rows import (
     table,
     wrong_results,
 )
+from inagg_testbed.bench.theory import theory, theory_bytes
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.links import LinkSpec
@@ -100,6 +101,7 @@ def test_a_row_has_exactly_these_fields() -> None:
             "line_rate_fraction",
             "link_bytes",
             "theory_bytes",
+            "theory",
             "steps",
             "in_switch",
             "cpu_s_per_GB",
@@ -199,11 +201,12 @@ def test_line_rate_fraction_counts_the_payload_that_the_algorithm_sends(
     backend: str, fraction: float
 ) -> None:
     spec = BackendSpec.parse(backend)
-    assert line_rate_fraction(spec, 4, 1_000_000, 100_000_000, 0.5) == pytest.approx(fraction)
+    link_bytes = theory_bytes(theory(spec, 4, ()), spec, 1_000_000)
+    assert line_rate_fraction(link_bytes, 100_000_000, 0.5) == pytest.approx(fraction)
 
 
 def test_an_unshaped_link_has_no_line_rate() -> None:
-    assert line_rate_fraction(GLOO, 4, 1_000_000, None, 0.5) is None
+    assert line_rate_fraction(6_000_000, None, 0.5) is None
 
 
 def test_a_wrong_result_is_described_and_unchecks_its_row() -> None:
@@ -324,11 +327,13 @@ def test_the_bytes_on_the_busiest_link_are_beside_theory() -> None:
     assert [row[-3] for row in body] == ["2(N-1)/N S", "S", "2(N-1)/N S", "N S", "S"]
 
 
-def test_gloo_in_two_levels_has_no_theory() -> None:
+def test_the_theory_of_gloo_in_two_levels_depends_on_the_racks() -> None:
     case = replace(CASE, backends=("gloo-hierarchical",))
-    found = rows(case, events(backend="gloo-hierarchical"))
-    assert (found[0]["theory_bytes"], found[0]["steps"]) == (None, None)
-    assert links_table(found)[1] == [["gloo-hierarchical", "4.2", "", "", "", "", ""]]
+    conditions = replace(CONDITIONS, topology="tree:2x2", racks=((0, 2), (1, 3)))
+    found = rows(case, events(backend="gloo-hierarchical"), conditions=conditions)
+    # The first rank of a rack of two sends half a tensor, then a whole one to the other rack, then one to its own.
+    assert (found[0]["theory_bytes"], found[0]["steps"]) == (10e6, 5)
+    assert links_table(found)[1] == [["gloo-hierarchical", "4.2", "10", "0.420", "2.5 S", "5", ""]]
 
 
 def test_the_share_in_the_switch_is_that_of_the_chunks_of_all_ranks_servers() -> None:
@@ -416,13 +421,16 @@ def test_a_terminal_that_is_too_narrow_cuts_no_figure_off() -> None:
     assert "1023" in last
 
 
-def test_gloo_in_two_levels_is_compared_with_gloo_and_has_no_line_rate() -> None:
+def test_gloo_in_two_levels_is_compared_with_gloo() -> None:
     case = replace(CASE, backends=("gloo", "gloo-hierarchical"))
-    conditions = replace(CONDITIONS, topology="tree:2x2", uplink_name="1gbit")
+    racks = ((0, 1), (2, 3))
+    conditions = replace(CONDITIONS, topology="tree:2x2", uplink_name="1gbit", racks=racks)
     hierarchical = events(2.0, backend="gloo-hierarchical")
     (_, row) = rows(case, events(), hierarchical, conditions=conditions)
     assert (row["backend"], row["lane_bits"], row["ratio_to_gloo"]) == ("gloo-hierarchical", None, 0.5)
-    assert row["line_rate_fraction"] is None
+    assert row["line_rate_fraction"] == pytest.approx(
+        8 * row["theory_bytes"] / 1e8 / (row["time_ms"]["p50"] / 1e3)
+    )
     assert (row["topology"], row["uplink"]) == ("tree:2x2", "1gbit")
     assert table([row])[1][0][0] == "gloo-hierarchical"
 

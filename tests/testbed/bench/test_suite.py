@@ -33,6 +33,7 @@ def row(link: str, workers: int, lane_bits: int | None, **changes: Any) -> dict[
         "line_rate_fraction": None,
         "link_bytes": 4240.0,
         "theory_bytes": 4000.0,
+        "theory": "S",
         "steps": 1,
         "in_switch": 1.0,
         "cpu_s_per_GB": 2.0,

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The baselines by name, as in `inagg bench allreduce --backend`. Without torch, which takes seconds to import."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from inagg_baselines.theory import Racks, Theory, hierarchical, ring
+
+RING, HIERARCHICAL = "gloo", "gloo-hierarchical"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """about: for a list of choices. theory: of the number of ranks, and of the ranks in each rack."""
+
+    about: str
+    theory: Callable[[int, Racks], Theory]
+
+
+BASELINES: Mapping[str, Baseline] = {
+    RING: Baseline("a ring over the ranks", ring),
+    HIERARCHICAL: Baseline(
+        "reduce in each rack, all-reduce of the racks' first ranks, broadcast in each rack", hierarchical
+    ),
+}
