@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from torch._C._distributed_c10d import TCPStore
 from torch.distributed import DistStoreError
-from torch.distributed.distributed_c10d import Store
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from inagg.errors import ConfigurationError, InaggError
 from inagg_contract.ranks import name_ranks
@@ -18,8 +19,8 @@ from inagg_contract.ranks import name_ranks
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.1
 
-# How long the server of a store may take to send a value, and how often to ask.
-_ANSWER, _ASKS = timedelta(seconds=1), 30
+# A value that no key has, so that a comparison with it changes nothing.
+_NEVER_SET = "inagg compares"
 
 Check = Callable[[], None]
 
@@ -87,22 +88,22 @@ def wait_for(
 def value_of(store: Store, key: str) -> bytes:
     """The value of a key that exists.
 
-    Torch's client waits for an existing key, too. If the process that serves the store stops now, the client would wait
-    as long as the store's timeout says: 30 minutes by default.
+    To get a value torch's client first waits for its key, for up to the store's timeout, 30 minutes by default: also if
+    the key exists, and the process that serves the store stops now. A comparison is answered at once or not at all.
 
     Raises:
         DistNetworkError: the server does not answer any more.
-        DistStoreError: the key does not exist.
     """
-    timeout = store.timeout  # type: ignore[attr-defined]  # torch's stub lacks it
-    store.set_timeout(_ANSWER)
-    try:
-        for _ in range(_ASKS - 1):
-            with contextlib.suppress(DistStoreError):  # the server is busy
-                return store.get(key)
+    if server_of(store) is None:
         return store.get(key)
-    finally:
-        store.set_timeout(timeout)
+    return store.compare_set(key, _NEVER_SET, _NEVER_SET)
+
+
+def server_of(store: Store) -> TCPStore | None:
+    """The client of the process that serves a store; None without one."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return store if isinstance(store, TCPStore) else None
 
 
 def agree_on_members(store: Store, rank: int, members: list[int], timeout: timedelta) -> None:

@@ -23,12 +23,11 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from torch._C._distributed_c10d import TCPStore
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import Store
 
 from inagg._core import Pulse
 from inagg.membership.sockets import ending_in_silence, tcp_sockets
-from inagg.membership.store import value_of
+from inagg.membership.store import server_of, value_of
 from inagg_contract.ranks import place
 
 # A host that leaves data or probes unanswered for this time counts as cut off.
@@ -186,7 +185,7 @@ def _bound_silence(tcp: socket.socket, seconds: float) -> None:
 
 def _bound_waits(store: Store, silent_s: float, stopped_s: float) -> None:
     """Apply both limits to the connections of torch's store client to its server, if the store has one."""
-    server = _server_of(store)
+    server = server_of(store)
     if server is None:
         return
     for tcp in tcp_sockets():
@@ -198,12 +197,5 @@ def _bound_waits(store: Store, silent_s: float, stopped_s: float) -> None:
 
 def address_of_server(store: Store) -> str:
     """Where the process is that serves a store: "10.0.0.1:29500"; empty without one."""
-    server = _server_of(store)
+    server = server_of(store)
     return "" if server is None else f"{server.host}:{server.port}"
-
-
-def _server_of(store: Store) -> TCPStore | None:
-    """The client of a process that serves the store."""
-    while isinstance(store, PrefixStore):
-        store = store.underlying_store
-    return store if isinstance(store, TCPStore) else None

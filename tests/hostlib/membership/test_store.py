@@ -95,5 +95,4 @@ def test_a_value_is_not_waited_for_after_its_server_has_stopped() -> None:
         finally:
             os.kill(server.pid, signal.SIGCONT)
         watch.close()
-        assert store.timeout == minutes  # type: ignore[attr-defined]  # torch's stub lacks it
         server.communicate("")
