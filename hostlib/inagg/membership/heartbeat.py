@@ -273,16 +273,22 @@ class RankHeartbeat:
         ended = Failure(f"heartbeats ended: {type(error).__name__}: {error}", ())
         self._settle(lambda _: ended)
 
-    def confer(self, timeout_s: float = _CONFER_S, until: Callable[[], bool] = lambda: False) -> None:
+    def confer(
+        self,
+        timeout_s: float = _CONFER_S,
+        *,
+        pause_s: float = _CONFER_PAUSE_S,
+        until: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Beat quickly, on the caller's thread, until the job has failed, this has been stopped, or timeout_s is over.
 
-        For a rank that has seen something fail, when other ranks or the controller may know the reason. until: ends
-        it earlier; called after each answer.
+        For a rank that has seen something fail, when other ranks or the controller may know the reason. pause_s:
+        between an answer and the next beat. until: ends it earlier; called after each answer.
         """
         end = time.monotonic() + timeout_s
         while (left := end - time.monotonic()) > 0 and not self.stopping.is_set():
             self._settle(self._beat(timeout_s=left))
-            if until() or self.stopping.wait(_CONFER_PAUSE_S):
+            if until() or self.stopping.wait(pause_s):
                 break
         with self._lock:  # if it has failed just now, on_failure has been called
             return

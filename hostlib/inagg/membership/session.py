@@ -165,9 +165,11 @@ class Session:
         if self.failure is not None or self._standing.state.phase is not Phase.MEMBER:
             return
         done = self._waited().sums
+        interval_s = self._policy.heartbeat_interval_s
         self._heartbeat.confer(
-            4 * self._policy.heartbeat_interval_s,
-            lambda: (
+            4 * interval_s,
+            pause_s=interval_s / 2,  # other ranks' figures change with their own beats
+            until=lambda: (
                 len(waits := self._heartbeat.waits) >= len(self.places)
                 and all(waited.sums >= done for waited in waits.values())
             ),

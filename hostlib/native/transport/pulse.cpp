@@ -196,8 +196,11 @@ Pulse::Pulse(int socket, std::string beat, double interval) {
 Pulse::~Pulse() { close(); }
 
 double Pulse::pause(double within) {
+    if (::getpid() != process_) {
+        return 0;
+    }
     const std::lock_guard lock(mutex_);
-    return thread_ && ::getpid() == process_ ? thread_->pause(within) : 0;
+    return thread_ ? thread_->pause(within) : 0;
 }
 
 void Pulse::close() {

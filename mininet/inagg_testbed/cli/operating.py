@@ -8,20 +8,23 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import typer
 from rich.live import Live
+from rich.markup import escape
 
 from inagg_contract.tokens import default_token_file
-from inagg_testbed.cli.options import RunOption, console, errors_explained, nodes_that_are_up
+from inagg_testbed.cli.options import RunOption, complaints, console, errors_explained, nodes_that_are_up
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.files import check_writable, handing_over, writing
-from inagg_testbed.network.control import ControllerClient
 from inagg_testbed.network.fabric import Fabric, SwitchPort, host_name
-from inagg_testbed.network.lifecycle import Interrupted, find_ready_run, find_run
+from inagg_testbed.network.lifecycle import INSTALLATION, Interrupted, find_ready_run, find_run, manifests
 from inagg_testbed.terminal import plain_table, print_table
+
+if TYPE_CHECKING:
+    from inagg_testbed.network.control import ControllerClient
 
 app = typer.Typer()
 
@@ -44,7 +47,8 @@ ControllerOption = Annotated[
         "--controller",
         envvar="INAGG_CONTROLLER",
         metavar="URL",
-        help="A controller that belongs to no testbed.",
+        help="A controller that belongs to no testbed. The variable counts only while no testbed of this installation"
+        " is up.",
     ),
 ]
 TokenFileOption = Annotated[
@@ -55,6 +59,7 @@ TokenFileOption = Annotated[
 
 @app.command()
 def status(
+    context: typer.Context,
     run: RunOption = None,
     controller: ControllerOption = None,
     token_file: TokenFileOption = None,
@@ -65,7 +70,8 @@ def status(
 ) -> None:
     """Show jobs, ranks, rates, switches of a testbed or a controller.
 
-    Without --run, --controller or INAGG_CONTROLLER name a controller of a deployment. That needs no root.
+    --controller names a controller of a deployment. That needs no root. INAGG_CONTROLLER does the same, but a
+    testbed that is up, or --run, comes before the variable.
 
     Exit status 1 if the testbed is still starting, or a part has ended or does not answer. --json prints one
     document; with --watch it prints one document a line.
@@ -74,7 +80,9 @@ def status(
 
     Example: inagg status --controller http://10.0.0.254:9560 --token-file controller.token
     """
-    of_testbed = run is not None or controller is None
+    source = context.get_parameter_source("controller")
+    named = source is not None and source.name == "COMMANDLINE"
+    of_testbed = controller is None or not named and (run is not None or _testbed_is_up())
     with errors_explained(needs_root="inagg status" if of_testbed else None, keeps_testbed=False):
         from inagg_testbed.operate import status as state
 
@@ -85,6 +93,8 @@ def status(
                 raise ConfigurationError(
                     f"--controller {controller}: must be a URL such as http://10.0.0.254:9560"
                 )
+            from inagg_testbed.network.control import ControllerClient
+
             client = ControllerClient(token_file or default_token_file(), url=controller)
             documents = _documents_of_controller(controller, client, interval)
             rendered = state.rendered_controller
@@ -107,6 +117,14 @@ def status(
                     live.update(rendered(found, ended=ended), refresh=True)
 
 
+def _testbed_is_up() -> bool:
+    """Whether a testbed of this installation is up."""
+    return any(
+        each.launcher.alive() and each.settings.get("installation") == INSTALLATION
+        for each in manifests().values()
+    )
+
+
 def _documents_of_run(run: str | None, interval: float) -> Iterator[dict[str, Any]]:
     """The documents of `inagg status`, one after each interval."""
     from inagg_testbed.operate import status as state
@@ -123,7 +141,7 @@ def _documents_of_run(run: str | None, interval: float) -> Iterator[dict[str, An
         before = after
 
 
-def _documents_of_controller(url: str, client: ControllerClient, interval: float) -> Iterator[dict[str, Any]]:
+def _documents_of_controller(url: str, client: "ControllerClient", interval: float) -> Iterator[dict[str, Any]]:
     """The same of a controller without a testbed."""
     from inagg_testbed.operate import status as state
 
@@ -140,7 +158,9 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
     """Show the counters of the switches' programs.
 
     They count since the switches' start. Those that are zero are left out. The counters of inagg.p4 count each port
-    apart; others are shown by their index.
+    apart; others are shown by their index. Only indexed counters are shown, not direct ones.
+
+    Exit status 1 if a switch cannot be read. The others are shown nevertheless.
 
     Example: inagg counters --json
     """
@@ -151,10 +171,12 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
         from inagg_testbed.operate import switch_reader
 
         manifest = find_ready_run(run)
-        found = switch_reader.counters(manifest)
+        found, unread = switch_reader.counters(manifest)
+        for error in unread:
+            complaints.print(f"[red]inagg:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         if as_json:
             print(dump(found))
-            return
+            raise typer.Exit(int(bool(unread)))
         fabric = Fabric.from_settings(manifest.settings)
         known = PORT_COUNTERS if has_controller(manifest) else frozenset()  # without one, of any program
         cells = [
@@ -173,11 +195,12 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
             for switch, name, index, count in cells
             if name not in known
         ]
-        if not cells:
+        if found and not cells:
             console.print("nothing has been counted yet")
         for rows, key in ((by_port, "port"), (others, "index")):
             if rows:
                 print_table(console, "", ("counter", key, "packets", "bytes"), rows, text_columns=2)
+        raise typer.Exit(int(bool(unread)))
 
 
 SwitchName = Annotated[

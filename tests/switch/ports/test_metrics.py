@@ -233,4 +233,4 @@ register_entry["nothing"]
         "register InaggIngress.slots.slot_final has the indices 0 to 16383, not 16384",
         "the program has no register nothing; there are: InaggIngress.slot_epoch, ",
     ):
-        assert expected in done.stdout, done.stdout + done.stderr
+        assert expected in done.stdout + done.stderr, done.stdout + done.stderr

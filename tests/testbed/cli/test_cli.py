@@ -115,6 +115,7 @@ def without_mininet(*arguments: str, folder: Path) -> "subprocess.CompletedProce
     own = Path(typer.__file__).parents[1]
     for package in (
         "inagg_contract",
+        "inagg_baselines",
         "inagg_testbed",
         "inagg_controller",
         "inagg",
