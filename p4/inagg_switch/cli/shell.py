@@ -4,10 +4,13 @@
 import codeop
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import p4runtime_sh.shell as sh
+from IPython.core.autocall import ExitAutocall
+from IPython.core.inputtransformer2 import leading_indent
 from IPython.terminal.ipapp import TerminalIPythonApp
 from IPython.terminal.prompts import Prompts
 from p4.v1 import p4runtime_pb2
@@ -15,6 +18,8 @@ from p4runtime_sh.p4runtime import parse_p4runtime_error
 
 import inagg_p4runtime.messages  # noqa: F401  (before p4runtime_sh)
 from inagg_p4runtime.registers import Register, find, read, registers_of
+
+_INTERRUPTED = 130  # 128 + SIGINT, as of shells
 
 
 class RegisterEntry:
@@ -122,35 +127,58 @@ class _NoPrompts(Prompts):  # type: ignore[misc]
         return []
 
 
-_CONTINUES = re.compile(r"(else|elif|except|finally)\b")
+class _Exit(ExitAutocall):  # type: ignore[misc]
+    """`exit` and `quit` of a file of commands: with an exit status or without, or even without parentheses."""
+
+    def __call__(self, status: object = None) -> NoReturn:
+        raise SystemExit(status)
 
 
-def _statements(lines: Iterable[str]) -> Iterator[str]:
-    """The statements of a file, each once it is read. A block ends before the next line that is not indented."""
+_NO_PYTHON = (SyntaxError, ValueError, OverflowError)
+_CONTINUES = re.compile(r"\s|#|(else|elif|except|finally)\b")
+
+
+def _statements(lines: Iterable[str], transform: Callable[[str], str]) -> Iterator[str]:
+    """The statements of a file, each once it is read.
+
+    One whose last line is indented ends before the next line that has code and is not indented. transform: makes Python
+    of IPython's commands.
+    """
     text = ""
     for line in lines:
-        is_next = line[0].strip() != "" and not _CONTINUES.match(line)
-        if text and is_next and _is_whole(text):
+        continues = _CONTINUES.match(line)
+        if text and not continues and _is_whole(text, transform):
             yield text
             text = ""
         text += line
-        if line.strip() and _is_whole(text.removesuffix("\n")):
+        if not continues and _is_whole(text.removesuffix("\n"), transform):
             yield text
             text = ""
     if text.strip():
         yield text
 
 
-def _is_whole(text: str) -> bool:
-    """Whether text is a statement, or no Python, such as a command of IPython. A block is one with an empty line."""
+def _is_whole(text: str, transform: Callable[[str], str]) -> bool:
+    """Whether text is a statement, or no Python. A block is one with an empty line."""
+    if text.endswith("\\\n"):
+        return False
     try:
         return codeop.compile_command(text) is not None
-    except (SyntaxError, ValueError, OverflowError):
+    except _NO_PYTHON:
+        python = transform(text)  # ends with a new line
+    try:
+        return (
+            codeop.compile_command(python if text.endswith("\n") else python.removesuffix("\n")) is not None
+        )
+    except _NO_PYTHON:
         return True
 
 
 def _run_plain(user_ns: dict[str, Any], config: Any) -> int:
-    """Run commands as start_ipython() does, with plain text as output. Returns the number of those that failed."""
+    """Run commands as start_ipython() does, with plain text as output. Returns the number of those that failed.
+
+    A file of commands ends early with SystemExit: at its own, or at Ctrl-C.
+    """
     shell = config.TerminalInteractiveShell
     shell.banner1 = shell.separate_in = ""
     shell.prompts_class, shell.colors = _NoPrompts, "NoColor"
@@ -167,31 +195,60 @@ def _run_plain(user_ns: dict[str, Any], config: Any) -> int:
     if sys.stdin.isatty():
         app.start()
     else:
-        for statement in _statements(sys.stdin):
-            if app.shell.keep_running:  # not after exit()
-                app.shell.run_cell(statement)
+        try:
+            _run_file(app.shell)
+        except KeyboardInterrupt:
+            raise SystemExit(_INTERRUPTED) from None
+        except SystemExit as end:
+            if end.code is not None:
+                raise
     return len(failed)
+
+
+def _run_file(shell: Any) -> None:
+    """Run the statements of stdin. Raises SystemExit and KeyboardInterrupt of a statement."""
+    shell.user_ns["exit"] = shell.user_ns["quit"] = _Exit(shell)
+    # A line that is indented without a block must fail, as in Python: its condition may have failed.
+    shell.input_transformer_manager.cleanup_transforms.remove(leading_indent)
+    show = shell.showtraceback
+
+    def show_others(*arguments: object, **options: object) -> None:
+        if not isinstance(sys.exc_info()[1], (SystemExit, KeyboardInterrupt)):
+            show(*arguments, **options)
+
+    shell.showtraceback = show_others
+    warnings.filterwarnings("ignore", "To exit: use ", UserWarning)
+    for statement in _statements(sys.stdin, shell.transform_cell):
+        error = shell.run_cell(statement).error_in_exec
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            raise error
 
 
 def open_shell(options: Sequence[str]) -> int:
     """Run p4runtime-shell with its options until the user leaves it.
 
     If stdin or stdout is no terminal, the output is plain text, and an exception one line on stderr. Returns the number
-    of commands that have failed then.
+    of commands that have failed then. Raises SystemExit where a file of commands does, and at Ctrl-C in it.
     """
     failed = 0
+    end: SystemExit | None = None
     start = sh.start_ipython
 
     def start_with_registers(user_ns: dict[str, Any], config: Any, **settings: Any) -> None:
-        nonlocal failed
+        nonlocal failed, end
         registers = _Registers()
         ours = {"RegisterEntry": RegisterEntry, "register_entry": registers, "registers": registers}
         if sys.stdin.isatty() and sys.stdout.isatty():
             start(user_ns=user_ns | ours, config=config, **settings)
         else:
-            failed = _run_plain(user_ns | ours, config)
+            try:
+                failed = _run_plain(user_ns | ours, config)
+            except SystemExit as raised:  # main() has a connection to close
+                end = raised
 
     sh.start_ipython = start_with_registers
     sys.argv = ["inagg-switch shell", *options]
     sh.main()
+    if end is not None:
+        raise end
     return failed

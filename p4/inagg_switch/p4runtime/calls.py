@@ -3,6 +3,9 @@
 
 All methods are streams to gRPC, though most take one message: gRPC calls a unary method only after its client has sent
 the message, and then the switch could not end a call that never sends it.
+
+Writes and pipeline configs have threads of their own, since they wait for each other. Those that wait for a thread are
+not received yet, and leave the server's threads to other calls.
 """
 
 import logging
@@ -10,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -25,7 +29,7 @@ from inagg_switch.p4runtime.requests import (
     ReadElements,
     decode,
 )
-from inagg_switch.p4runtime.service import P4RuntimeService, abort
+from inagg_switch.p4runtime.service import MAX_WRITES, P4RuntimeService, abort
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +86,7 @@ class Calls:
     def __init__(self, service: P4RuntimeService) -> None:
         self._service = service
         self.patience = Patience()
+        self.writers = ThreadPoolExecutor(MAX_WRITES, thread_name_prefix="p4runtime-write")
         self._ended: Counter[tuple[str, str]] = Counter()
         self._begun: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -106,14 +111,17 @@ class Calls:
                     "Capabilities", _of(p4runtime_pb2.CapabilitiesRequest), service.Capabilities
                 ),
                 "SetForwardingPipelineConfig": self._unary(
-                    "SetForwardingPipelineConfig", PipelineRequest, service.SetForwardingPipelineConfig
+                    "SetForwardingPipelineConfig",
+                    PipelineRequest,
+                    service.SetForwardingPipelineConfig,
+                    self.writers,
                 ),
                 "GetForwardingPipelineConfig": self._unary(
                     "GetForwardingPipelineConfig",
                     _of(p4runtime_pb2.GetForwardingPipelineConfigRequest),
                     service.GetForwardingPipelineConfig,
                 ),
-                "Write": self._unary("Write", WriteBatch, service.Write),
+                "Write": self._unary("Write", WriteBatch, service.Write, self.writers),
                 "Read": grpc.stream_stream_rpc_method_handler(self._read),
                 "StreamChannel": grpc.stream_stream_rpc_method_handler(self._stream_channel),
             },
@@ -124,12 +132,15 @@ class Calls:
         name: str,
         decoded: Callable[[bytes], Any],
         behaviour: Callable[[Any, grpc.ServicerContext], Message],
+        threads: ThreadPoolExecutor | None = None,
     ) -> grpc.RpcMethodHandler:
         def call(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             with self._counted(name, context):
                 request = self._request(messages, context, decoded)
                 return bytes(behaviour(request, context).SerializeToString())
 
+        # grpcio uses the server's threads unless it finds others here.
+        call.experimental_thread_pool = threads  # type: ignore[attr-defined]
         return grpc.stream_unary_rpc_method_handler(call)
 
     def _read(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:

@@ -19,15 +19,15 @@ from inagg_switch.p4runtime.controllers import MAX_STREAMS
 from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.pipeline import Pipeline
 from inagg_switch.p4runtime.requests import MAX_MESSAGE_BYTES
-from inagg_switch.p4runtime.service import MAX_READS, MAX_WRITES, P4RuntimeService
+from inagg_switch.p4runtime.service import MAX_READS, P4RuntimeService
 from inagg_switch.ports import Ports
 from inagg_switch.program_log import ProgramLog
 from inagg_switch.switch import Switch
 
 logger = logging.getLogger(__name__)
 
-_THREADS = MAX_STREAMS + MAX_READS + MAX_WRITES + 32  # 32 are left for other requests
-_MAX_CALLS = 1024  # that may wait for a thread; further calls end with RESOURCE_EXHAUSTED
+_THREADS = MAX_STREAMS + MAX_READS + 32  # 32 are left for other requests; Writes have threads of calls.py
+_MAX_CALLS = 1024  # with those that wait for a thread; further calls end with RESOURCE_EXHAUSTED
 # A client that has vanished silently keeps its threads for this time.
 _KEEPALIVE_MS = 30_000
 _KEEPALIVE_TIMEOUT_MS = 10_000
@@ -206,7 +206,7 @@ class SwitchServer:
     def exclusive(self, there: Callable[[], bool] = lambda: True) -> AbstractContextManager[Target]:
         """Hold the lock of the control plane in a block; yields the running program.
 
-        there: whether the client that waits is still there. Raises RequestError if it is not, or no program runs.
+        there: asked while another has the lock. Raises RequestError if the client has gone then, or no program runs.
         """
         return self._service.exclusive(there)
 
@@ -230,6 +230,7 @@ class SwitchServer:
         self.calls.patience.stop()
         self._service.close_streams()
         self._server.stop(_STOP_GRACE_S).wait()
+        self.calls.writers.shutdown(wait=False)
         self._ports.stop()
         self._log.stop()
         if self._trace is not None:

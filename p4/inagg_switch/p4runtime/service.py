@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 API_VERSION = "1.4.1"  # of the p4runtime package, whose messages this server uses
 MAX_READS = 32  # at the same time; each holds a thread
-MAX_WRITES = 32  # the same of Writes and pipeline configs of primaries
+MAX_WRITES = 32  # the same of Writes and pipeline configs; further ones wait without a thread
 MAX_PACKET_BYTES = 65_535  # of a packet-out
 MAX_QUEUED_DIGESTS = 10_000  # for the thread that sends them; further ones are lost
 _LOOK_S = 0.1  # how often a call that waits for a lock looks whether its client is still there
@@ -104,7 +104,6 @@ class P4RuntimeService:
         pipeline.on_run = self._watch
         self._controllers = Controllers(device_id)
         self._reads = threading.BoundedSemaphore(MAX_READS)
-        self._writes = threading.BoundedSemaphore(MAX_WRITES)
         self._all_reads = AllReads()
         self._state = (
             threading.Lock()
@@ -129,14 +128,14 @@ class P4RuntimeService:
     ) -> p4runtime_pb2.SetForwardingPipelineConfigResponse:
         try:
             self._check_writer(request.head)
-            with self._place(self._writes, f"{MAX_WRITES} writes"):
-                with self._turn(self._compiling, context.is_active):
-                    whole = request.decoded()
-                    target = self._pipeline.prepare(whole)
-                with self._turn(self._state, context.is_active):
-                    # Compiling takes seconds, in which the primary may have changed.
-                    self._check_writer(request.head)
-                    self._pipeline.apply(whole, target)
+            with self._turn(self._compiling, context.is_active):
+                whole = request.decoded()
+                target = self._pipeline.prepare(whole)
+            with self._turn(self._state, context.is_active):
+                # Compiling takes seconds, in which the client may have gone and the primary may have changed.
+                _check_there(context.is_active)
+                self._check_writer(request.head)
+                self._pipeline.apply(whole, target)
         except RequestError as error:
             logger.warning("pipeline config refused: %s", bounded(error.message))
             abort(context, error)
@@ -168,15 +167,15 @@ class P4RuntimeService:
     ) -> p4runtime_pb2.WriteResponse:
         try:
             self._check_writer(batch.request)
-            with self._place(self._writes, f"{MAX_WRITES} writes"):
-                with self._turn(self._decoding, context.is_active):
-                    batch.check(lambda: _check_there(context.is_active))
-                with self._turn(self._state, context.is_active):
-                    self._check_writer(batch.request)  # the primary may have changed
-                    target = self._target()
-                    errors = self._write(target, batch, context)
-                    if batch.has_written("digest_entry"):
-                        self._watch(target)
+            with self._turn(self._decoding, context.is_active):
+                batch.check(lambda: _check_there(context.is_active))
+            with self._turn(self._state, context.is_active):
+                _check_there(context.is_active)
+                self._check_writer(batch.request)  # the primary may have changed
+                target = self._target()
+                errors = self._write(target, batch, context)
+                if batch.has_written("digest_entry"):
+                    self._watch(target)
             if any(errors):
                 raise BatchError("updates", errors)
         except RequestError as error:
@@ -223,7 +222,7 @@ class P4RuntimeService:
         room = Room(self._all_reads)
         try:
             self._check_device(request.head.device_id)
-            with self._place(self._reads, f"{MAX_READS} reads"):
+            with self._place_of_read():
                 with self._turn(self._state, context.is_active):
                     found = read(self._target(), request.entities(), room)
                 for response in found.responses:
@@ -237,25 +236,24 @@ class P4RuntimeService:
         finally:
             room.give_back()
 
-    @staticmethod
     @contextmanager
-    def _place(places: threading.BoundedSemaphore, taken: str) -> Iterator[None]:
-        """Hold one of `places` in a block. Raises RequestError if all are taken."""
-        if not places.acquire(blocking=False):
-            raise RequestError(Code.RESOURCE_EXHAUSTED, f"{taken} are being answered already")
+    def _place_of_read(self) -> Iterator[None]:
+        """Hold one of the places of Reads in a block. Raises RequestError if all are taken."""
+        if not self._reads.acquire(blocking=False):
+            raise RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_READS} reads are being answered already")
         try:
             yield
         finally:
-            places.release()
+            self._reads.release()
 
     @staticmethod
     @contextmanager
     def _turn(lock: threading.Lock, there: Callable[[], bool]) -> Iterator[None]:
-        """Hold a lock in a block. Raises RequestError as soon as the client is not there any more."""
-        while not lock.acquire(timeout=_LOOK_S):
-            _check_there(there)
+        """Hold a lock in a block. Raises RequestError if another has it and the client does not wait any more."""
+        if not lock.acquire(blocking=False):
+            while not lock.acquire(timeout=_LOOK_S):
+                _check_there(there)
         try:
-            _check_there(there)
             yield
         finally:
             lock.release()
@@ -284,7 +282,7 @@ class P4RuntimeService:
     def exclusive(self, there: Callable[[], bool]) -> Iterator[Target]:
         """Hold the lock of Writes and Reads in a block; yields the running program.
 
-        there: whether the client that waits is still there. Raises RequestError if it is not, or no program runs.
+        there: asked while another has the lock. Raises RequestError if the client has gone then, or no program runs.
         """
         with self._turn(self._state, there):
             if self._pipeline.running is None:

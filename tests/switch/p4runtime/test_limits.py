@@ -402,29 +402,31 @@ def test_a_read_ends_with_its_client_though_a_write_has_begun(
         wait_until(lambda: server.calls.open("Read") == 0, "the read to end")
 
 
-def test_writes_that_wait_leave_threads_to_other_calls(
+def test_writes_that_wait_leave_threads_to_other_calls_and_succeed(
     server: SwitchServer, lead: Controller, raw: grpc.Channel, tmp_path: Path, connect: Connect
 ) -> None:
+    numbers = range(1, MAX_WRITES + _THREADS + 2)
     write = raw.unary_unary(path("Write"))
     with server._service._state:  # a Write holds it
-        calls = [write.future(one_group()) for _ in range(MAX_WRITES)]
-        wait_until(lambda: server.calls.open("Write") == MAX_WRITES, "all of them to wait")
-        wait_until(lambda: server._service._writes._value == 0, "no place to be left")
-        for _ in range(_THREADS):
-            assert code_of(write, one_group()) == grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert lead.stub.Capabilities(p4runtime_pb2.CapabilitiesRequest(), timeout=10).p4runtime_api_version
+        calls = [write.future(one_group(number)) for number in numbers]
+        wait_until(lambda: server.calls.open("Write") == MAX_WRITES, "as many as may to have begun")
+        gone = write.future(one_group(numbers.stop))
+        gone.cancel()
+        assert raw.unary_unary(path("Capabilities"))(b"", timeout=10)
         backup = connect(f"unix:{tmp_path}/s.sock", 0)
         backup.arbitrate()
         wait_until(lambda: server.calls.open("StreamChannel") == 2, "another controller to connect")
+        assert server.calls.open("Write") == MAX_WRITES
     assert backup.next().arbitration.status.code == Code.ALREADY_EXISTS
-    codes = {call.exception(timeout=10) and call.exception().code() for call in calls}
-    assert codes == {None, grpc.StatusCode.UNKNOWN}  # the first has made the group
-    lead.write(insert(group(2, (1, 0))))
+    assert [call.exception(timeout=60) for call in calls] == [None] * len(numbers)
+    wait_until(lambda: server.calls.open("Write") == 0, "the one that has gone to end")
+    found = (one.packet_replication_engine_entry.multicast_group_entry for one in lead.read(group(0)))
+    assert sorted(one.multicast_group_id for one in found) == list(numbers)
 
 
-def one_group() -> bytes:
+def one_group(number: int = 1) -> bytes:
     """The primary's request to make a group."""
-    request = p4runtime_pb2.WriteRequest(device_id=1, updates=[insert(group(1, (1, 0)))])
+    request = p4runtime_pb2.WriteRequest(device_id=1, updates=[insert(group(number, (1, 0)))])
     request.election_id.low = 1
     message: bytes = request.SerializeToString()
     return message

@@ -16,6 +16,7 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch.compiler.parse.preprocess import preprocess_text
+from inagg_switch.p4runtime.arbitration import Arbitration, Session
 from inagg_switch.p4runtime.controllers import MAX_STREAMS
 from inagg_switch.p4runtime.device_config import as_json, source_of
 from inagg_switch.p4runtime.errors import Code, RequestError
@@ -389,13 +390,24 @@ def test_bad_arbitration_ends_the_stream(
 
 
 def test_a_client_may_end_its_stream_and_connect_again_at_once(
-    address: str, primary: Controller, connect: Connect
+    address: str, primary: Controller, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As p4runtime_lib of p4lang/tutorials does between two tests. The end comes late here."""
-    late = threading.Timer(0.1, primary.close)
+    monkeypatch.setattr("inagg_switch.p4runtime.controllers._ENDING_S", 20)
+    is_taken, waits = Arbitration.is_taken, threading.Event()
+
+    def note(
+        arbitration: Arbitration, session: Session, message: p4runtime_pb2.MasterArbitrationUpdate
+    ) -> bool:
+        if taken := is_taken(arbitration, session, message):
+            waits.set()
+        return taken
+
+    monkeypatch.setattr(Arbitration, "is_taken", note)
     again = connect(address)
     again.arbitrate()
-    late.start()
+    assert waits.wait(10)
+    primary.close()
     assert again.next().arbitration.status.code == Code.OK
 
 

@@ -10,8 +10,10 @@ from types import ModuleType
 import p4runtime_sh.shell as sh
 import pytest
 from google.protobuf import text_format
+from IPython.core.inputtransformer2 import TransformerManager
 from p4runtime_sh.p4runtime import P4RuntimeClient, P4RuntimeException, P4RuntimeWriteException
 
+from inagg_switch.cli.shell import _statements
 from inagg_switch.switch import Switch
 from tests import INAGG_P4
 
@@ -216,9 +218,34 @@ def test_the_api_version(shell: ModuleType) -> None:
     assert sh.APIVersion() == "1.4.1"
 
 
-def test_a_file_of_commands_gets_plain_text_and_a_line_for_each_failure(
-    address: str, config: sh.FwdPipeConfig, switch_command: list[str], tmp_path: Path
-) -> None:
+RunFile = Callable[[str], subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run_file(address: str, config: sh.FwdPipeConfig, switch_command: list[str], tmp_path: Path) -> RunFile:
+    """Runs a file of commands."""
+    options = [
+        "--grpc-addr",
+        address,
+        "--device-id",
+        "1",
+        "--election-id",
+        "0,1",
+        "--config",
+        ",".join(config),
+    ]
+    return lambda commands: subprocess.run(
+        [*switch_command, "shell", *options],
+        input=commands,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "HOME": str(tmp_path)},
+        check=False,
+    )
+
+
+def test_a_file_of_commands_gets_plain_text_and_a_line_for_each_failure(run_file: RunFile) -> None:
     commands = [
         f'entry = table_entry["{ARP}"](action="InaggIngress.arp_responder.answer")',
         'entry.match.set(ip="10.0.0.253"); entry.action.set(mac="02:49:41:00:00:01")',
@@ -238,25 +265,7 @@ def test_a_file_of_commands_gets_plain_text_and_a_line_for_each_failure(
         "exit()",
         "print('not reached')",
     ]
-    options = [
-        "--grpc-addr",
-        address,
-        "--device-id",
-        "1",
-        "--election-id",
-        "0,1",
-        "--config",
-        ",".join(config),
-    ]
-    done = subprocess.run(
-        [*switch_command, "shell", *options],
-        input="\n".join(commands) + "\n",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "HOME": str(tmp_path)},
-        check=False,
-    )
+    done = run_file("\n".join(commands) + "\n")
     assert done.returncode == 1
     assert "\x1b" not in done.stdout
     assert done.stdout.endswith("\n0\n0\n1\n-1\nfor\nInaggIngress.slot_epoch[3] = 0 (0x0)\n")
@@ -264,6 +273,55 @@ def test_a_file_of_commands_gets_plain_text_and_a_line_for_each_failure(
     assert [kind for kind, *_ in reports] == ["P4RuntimeWriteException", "UserError", "SyntaxError"]
     assert "ALREADY_EXISTS" in reports[0][2]
     assert reports[1][2] == "table 'nosuch' does not exist"
+
+
+STATEMENTS = [
+    "if lines:\n    admit()\n# a comment\nelse:\n    refuse()\n",
+    "if lines: admit()\n\n# a comment\nelse: refuse()\n",
+    "@decorated\n# a comment\ndef f():\n    admit()\n# a comment\n\n    refuse()\n",
+    "match lines:\n    case 1:\n        admit()\n# a comment\n    case 2:\n        refuse()\n",
+    "try:\n    admit()\n# a comment\nexcept Error:\n    refuse()\n# another\nfinally:\n    close()\n",
+    "text = '''\n# no comment\nadmit()\n'''\n",
+    "number = 1 + \\\n2\n",
+    "admit(\n1,\n# a comment\n2)\n",
+    "if lines:\n    !date\n    %time admit()\n# a comment\nelse:\n    !date\n",
+    "!date\n",
+    "admit()\n",
+]
+
+
+def test_a_file_is_split_where_statements_end() -> None:
+    lines = "".join(STATEMENTS).splitlines(keepends=True)
+    assert list(_statements(lines, TransformerManager().transform_cell)) == STATEMENTS
+
+
+def test_a_block_whose_condition_has_failed_is_not_run(run_file: RunFile) -> None:
+    done = run_file("if 1 > 0\n    print('not reached')\n    print('either')\nprint('end')\n")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "end"
+    assert "reached" not in done.stdout
+    assert "either" not in done.stdout
+    assert [line.partition(": ")[0] for line in done.stderr.splitlines()] == [
+        "SyntaxError",
+        "IndentationError",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "reason"),
+    [
+        ("import sys; sys.exit(3)", 3, ""),
+        ("import sys; sys.exit(0)", 0, ""),
+        ("import sys; sys.exit('no switch')", 1, "no switch\n"),
+        ("exit(3)", 3, ""),
+        ("quit", 1, ""),  # because a command has failed
+        ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", 130, ""),  # Ctrl-C
+    ],
+)
+def test_a_file_of_commands_may_end_early(run_file: RunFile, command: str, status: int, reason: str) -> None:
+    done = run_file(f"1 / 0\nprint('begin')\n{command}\nprint('not reached')\n")
+    assert (done.returncode, done.stderr) == (status, f"ZeroDivisionError: division by zero\n{reason}")
+    assert done.stdout == "begin\n"
 
 
 @pytest.mark.usefixtures("shell")

@@ -2,6 +2,7 @@
 """The language of simple_switch_CLI: values, matches, handles, and what commands print and change."""
 
 import contextlib
+import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -514,6 +515,24 @@ def test_a_command_that_waits_is_not_carried_out_without_its_client(server: Swit
             connection.makefile("rwb") as stream,
         ):
             assert ask(stream, "table_num_entries routes").text == "0\n"
+    finally:
+        console.stop()
+
+
+def test_a_client_that_sends_no_more_gets_its_answers(server: SwitchServer) -> None:
+    """As `nc -N` does."""
+    console = ConsoleServer("127.0.0.1:0", Interpreter(server, server._ports))
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", console.port), timeout=10) as connection,
+            connection.makefile("rb") as answers,
+        ):
+            connection.sendall(f'"{ADD}"\n"table_num_entries routes"\n'.encode())
+            connection.shutdown(socket.SHUT_WR)
+            console.start()
+            texts = [json.loads(answer)["text"] for answer in answers]
+        assert texts[0].endswith("Entry has been added with handle 0\n")
+        assert texts[1:] == ["1\n"]
     finally:
         console.stop()
 
