@@ -15,8 +15,11 @@ from inagg_controller.switch.loss import LossChange, Losses
 
 _T = TypeVar("_T")
 
-_REST = 3.0  # times the time that a read has taken
+# Reads of one kind take at most this part of the time. After a pause, reads of 1.25 s (_PART * _AHEAD_S) need no rest.
+_PART = 0.25
+_AHEAD_S = 5.0
 _LONGEST_REST_S = 5.0
+_BRIEF_S = 0.02  # shorter reads do not count
 
 
 class ManagedSwitch:
@@ -31,7 +34,7 @@ class ManagedSwitch:
         self.connection = connection
         self.losses = Losses()
         self._reads: dict[Callable[[ManagedSwitch], Any], asyncio.Future[Any]] = {}  # that have not begun
-        self._rests_until = 0.0
+        self._paid: dict[Callable[[ManagedSwitch], Any], float] = {}  # when they are at _PART
 
     @property
     def connected(self) -> bool:
@@ -53,8 +56,8 @@ class ManagedSwitch:
     async def read(self, what: Callable[["ManagedSwitch"], _T]) -> _T:
         """What a method of this class reads. Raises SwitchError.
 
-        All that wait for the same share one read, so that few of them are before the next write. Reads rest, because
-        they take the interpreter from the service's loop.
+        All that wait for the same share one read, so that few of them are before the next write. Reads of one
+        kind rest when they take too much of the time, because they take the interpreter from the service's loop.
         """
         shared = self._reads.get(what)
         if shared is None:
@@ -66,10 +69,12 @@ class ManagedSwitch:
                     return what(self)
                 finally:
                     now = time.monotonic()
-                    self._rests_until = now + min(_REST * (now - began), _LONGEST_REST_S)
+                    if now - began >= _BRIEF_S:
+                        paid = max(self._paid.get(what, began), began) + (now - began) / _PART
+                        self._paid[what] = min(paid, now + _AHEAD_S + _LONGEST_REST_S)
 
             async def read() -> _T:
-                await asyncio.sleep(max(0.0, self._rests_until - time.monotonic()))
+                await asyncio.sleep(max(0.0, self._paid.get(what, 0.0) - _AHEAD_S - time.monotonic()))
                 return await self.connection.call(begin)
 
             def end(ended: "asyncio.Future[_T]") -> None:

@@ -3,6 +3,8 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -252,6 +254,80 @@ def test_requests_that_wait_for_the_switch_share_its_answer(
             counts = [(await each).json()["counters"]["0"]["packets"] for each in (first, *others)]
             # What was read before a request came is not its answer.
             assert counts == [1] + [2] * 50
+
+    run(body)
+
+
+class SlowReads:
+    """Reads of a switch that take a time of a clock that nothing else moves."""
+
+    def __init__(self, memory_switch: MemorySwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("inagg_controller.managed.time", SimpleNamespace(monotonic=lambda: self.now))
+        for name in ("read_counters", "read_admitted", "read_displaced"):
+            self._slow(memory_switch, name)
+        self.seconds = dict.fromkeys(("read_counters", "read_admitted", "read_displaced"), 0.0)
+
+    def _slow(self, memory_switch: MemorySwitch, name: str) -> None:
+        def read(*arguments: Any) -> dict[Any, Any]:
+            self.now += self.seconds[name]
+            return {}
+
+        setattr(memory_switch, name, read)
+
+
+@pytest.fixture
+def slow_reads(memory_switch: MemorySwitch, monkeypatch: pytest.MonkeyPatch) -> SlowReads:
+    return SlowReads(memory_switch, monkeypatch)
+
+
+def test_a_long_read_makes_no_read_of_another_kind_wait(serving: Serving, slow_reads: SlowReads) -> None:
+    slow_reads.seconds["read_admitted"] = 100.0
+
+    async def body() -> None:
+        async with serving() as (client, _, _):
+            number = await start_job(client)
+            await client.get(f"/jobs/{number}")
+            async with asyncio.timeout(3):
+                assert (await client.get("/counters")).json() == {"s1": {}}
+
+    run(body)
+
+
+@pytest.mark.parametrize(("seconds", "reads"), [(0.019, 120), (0.1, 12)])
+def test_brief_reads_and_few_reads_do_not_rest(
+    serving: Serving, slow_reads: SlowReads, seconds: float, reads: int
+) -> None:
+    slow_reads.seconds["read_admitted"] = seconds
+
+    async def body() -> None:
+        async with serving() as (client, _, _):
+            number = await start_job(client)
+            async with asyncio.timeout(3):
+                for _ in range(reads):
+                    await client.get(f"/jobs/{number}")
+
+    run(body)
+
+
+def test_many_long_reads_rest_and_writes_go_on_meanwhile(serving: Serving, slow_reads: SlowReads) -> None:
+    slow_reads.seconds["read_admitted"] = 1.0
+
+    async def body() -> None:
+        async with serving() as (client, service, _):
+            number = await start_job(client)
+            rested = asyncio.create_task(client.get(f"/jobs/{number}"))
+            while rested.done() or slow_reads.now == 0:
+                await rested
+                rested = asyncio.create_task(client.get(f"/jobs/{number}"))
+                await asyncio.wait([rested], timeout=0.2)
+            assert slow_reads.now <= 3.0
+            other = (await client.post("/jobs", json={"workers": 1, "slots": 4})).json()["id"]
+            await client.post(f"/jobs/{other}/workers", json=worker(0))
+            await settle(lambda: service.jobs.job(other).state == "running")
+            assert not rested.done()
+            slow_reads.now += 100.0
+            rested.cancel()
 
     run(body)
 

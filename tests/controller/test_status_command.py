@@ -6,9 +6,16 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
 from inagg.membership.control import ControlClient
+from inagg_testbed.cli import operating
+from inagg_testbed.cli.main import app
+from inagg_testbed.network.lifecycle import Run, find_run, manifests
 from tests.controller.launching import Launcher, read_line
 
 
@@ -31,7 +38,7 @@ def test_it_shows_jobs_ranks_and_switches(launch: Launcher, free_port: int, toke
         job = client.create_job(2, 4, name="train.py")
         client.register(job.id, 0, ip="10.0.0.1", mac="02:00:00:00:00:01", udp_port=4000, host="h1")
         done = status("--controller", f"{url}/", "--token-file", str(token_file))
-        found = json.loads(status("--json", "--token-file", str(token_file), INAGG_CONTROLLER=url).stdout)
+        found = json.loads(status("--json", "--token-file", str(token_file), "--controller", url).stdout)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split() for line in done.stdout.splitlines()]
     assert rows[0][:3] == ["controller", f"{url}/:", "connected,"]
@@ -61,3 +68,39 @@ def test_a_run_that_is_named_is_a_testbeds() -> None:
     done = status("--run", "nosuch", INAGG_CONTROLLER="http://127.0.0.1:9")
     assert done.returncode == 1
     assert re.search("no run nosuch|nosuch is not one of them|inagg status needs root", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("up", "arguments", "of_controller"),
+    [
+        ([], (), True),
+        (["another installation"], (), True),
+        (["this installation"], (), False),
+        (["this installation"], ("--controller", "http://127.0.0.1:9"), True),
+        ([], ("--run", "nosuch"), False),
+    ],
+)
+def test_a_testbed_that_is_up_comes_before_the_variable(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    up: list[str],
+    arguments: tuple[str, ...],
+    of_controller: bool,
+) -> None:
+    state = tmp_path / "state"
+    for installation in up:
+        run = Run(state)
+        if installation != "this installation":
+            run.manifest.settings["installation"] = installation
+        run.save()
+    monkeypatch.setattr(operating, "manifests", partial(manifests, state))
+    monkeypatch.setattr(operating, "find_run", partial(find_run, state_dir=state))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    done = CliRunner().invoke(
+        app,
+        ["status", "--interval", "0.1", "--token-file", str(tmp_path / "no.token"), *arguments],
+        env={"INAGG_CONTROLLER": "http://127.0.0.1:9", "COLUMNS": "100"},
+    )
+    assert done.exit_code == 1
+    assert ("controller http://127.0.0.1:9" in done.output) == of_controller, done.output
+    assert ("is starting" in done.output or "no run nosuch" in done.output) == (not of_controller)

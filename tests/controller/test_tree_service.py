@@ -333,3 +333,29 @@ def test_calls_that_wait_for_a_switch_that_is_lost_are_not_made(fabric: Fabric) 
 
     run(body)
     assert made == [0]
+
+
+def test_the_metrics_read_all_kinds_at_a_time(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, begun = threading.Event(), threading.Event()
+
+    def read_counters(ports: Sequence[int]) -> dict[str, dict[int, Count]]:
+        assert go_on.wait(20)
+        return {}
+
+    def read_admitted() -> dict[tuple[int, int], Count]:
+        begun.set()
+        return {}
+
+    monkeypatch.setattr(fabric.switches["leaf1"], "read_counters", read_counters)
+    monkeypatch.setattr(fabric.switches["leaf2"], "read_admitted", read_admitted)
+
+    async def body() -> None:
+        async with fabric.serving()() as (client, _, _):
+            scrape = asyncio.create_task(client.get("/metrics"))
+            try:
+                await settle(begun.is_set)  # while the counters of leaf1 are read
+            finally:
+                go_on.set()
+            assert (await scrape).status_code == 200
+
+    run(body)

@@ -91,7 +91,10 @@ def host_of(client: tuple[str, int] | None) -> str:
 
 
 class Bodies:
-    """Counts the bytes of bodies of requests and answers under way, by host. most, per_host: maximum numbers."""
+    """Counts the bytes of bodies of requests and answers under way, by host. most, per_host: maximum numbers.
+
+    One body may have more than per_host if its host has no other.
+    """
 
     def __init__(self, most: int = _ALL_BYTES, per_host: int = _HOST_BYTES) -> None:
         self._most = most
@@ -106,7 +109,7 @@ class Bodies:
 
         def take(size: int) -> None:
             nonlocal held
-            if self._held[host] + size > self._per_host:
+            if self._held[host] > held and self._held[host] + size > self._per_host:
                 raise BodiesError(f"of {host}", self._per_host)
             if self._total + size > self._most:
                 raise BodiesError("of all hosts", self._most)

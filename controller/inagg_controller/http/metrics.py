@@ -4,6 +4,7 @@
 Each request reads all of them. docs/counters.md has the table of metrics.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -40,8 +41,9 @@ class ApiCounts(NamedTuple):
 async def exposition(service: Service, api: ApiCounts) -> bytes:
     """The metrics in Prometheus' text format; without the counters of switches that are not connected."""
     try:
-        counters, admitted = await service.counters(), await service.admitted()
-        displaced = await service.displaced()
+        counters, admitted, displaced = await asyncio.gather(
+            service.counters(), service.admitted(), service.displaced()
+        )
     except UnavailableError:
         counters, admitted, displaced = {}, {}, {}
     registry = CollectorRegistry()

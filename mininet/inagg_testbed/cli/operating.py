@@ -82,7 +82,7 @@ def status(
     """
     source = context.get_parameter_source("controller")
     named = source is not None and source.name == "COMMANDLINE"
-    of_testbed = controller is None or not named and (run is not None or _testbed_is_up())
+    of_testbed = controller is None or (not named and (run is not None or _testbed_is_up()))
     with errors_explained(needs_root="inagg status" if of_testbed else None, keeps_testbed=False):
         from inagg_testbed.operate import status as state
 
@@ -141,7 +141,9 @@ def _documents_of_run(run: str | None, interval: float) -> Iterator[dict[str, An
         before = after
 
 
-def _documents_of_controller(url: str, client: "ControllerClient", interval: float) -> Iterator[dict[str, Any]]:
+def _documents_of_controller(
+    url: str, client: "ControllerClient", interval: float
+) -> Iterator[dict[str, Any]]:
     """The same of a controller without a testbed."""
     from inagg_testbed.operate import status as state
 
@@ -195,7 +197,7 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
             for switch, name, index, count in cells
             if name not in known
         ]
-        if found and not cells:
+        if not cells and not unread:
             console.print("nothing has been counted yet")
         for rows, key in ((by_port, "port"), (others, "index")):
             if rows:

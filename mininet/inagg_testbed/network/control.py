@@ -209,7 +209,12 @@ def _request(method: str, url: str, body: Any, token: str, hint: str = _OF_TESTB
         raise ControllerUnreachableError(
             f"{method} {url}: the controller does not answer ({reason}); {hint}"
         ) from error
-    return json.loads(text) if text else None
+    try:
+        return json.loads(text) if text else None
+    except ValueError as error:
+        raise ControllerRefusedError(
+            f"{method} {url}: not the answer of an inagg controller: {error}"
+        ) from error
 
 
 def _explain(body: bytes) -> str:

@@ -23,7 +23,8 @@ from inagg_testbed.errors import ConfigurationError, LauncherError, SwitchUnread
 from inagg_testbed.network.control import enter_network_namespace
 from inagg_testbed.network.lifecycle import Manifest
 
-_TIMEOUT_S = 30.0
+_ANSWER_S = 5.0  # for the program, which a switch that runs names in milliseconds
+_READ_S = 30.0  # for all cells of registers or counters, which may be a million
 
 
 class SwitchReader:
@@ -60,8 +61,9 @@ class SwitchReader:
             entry = register.entry(index)
         except IndexError as error:
             raise ConfigurationError(str(error)) from None
-        with self._explained(f"register {register.name}"):
-            cells = read(self._stub, self._device_id, entry, timeout=_TIMEOUT_S)
+        hint = "; BMv2's server does not read registers"
+        with self._explained(f"register {register.name}", unimplemented=hint):
+            cells = read(self._stub, self._device_id, entry, timeout=_READ_S)
             return {index: register.decode(value) for index, value in cells}
 
     def counters(self) -> dict[str, dict[int, PacketCount]]:
@@ -75,7 +77,7 @@ class SwitchReader:
         for number in names:
             request.entities.add().counter_entry.counter_id = number
         with self._explained("the counters"):
-            for response in self._stub.Read(request, timeout=_TIMEOUT_S):
+            for response in self._stub.Read(request, timeout=_READ_S):
                 for cell in (entity.counter_entry for entity in response.entities):
                     if cell.data.packet_count or cell.data.byte_count:
                         found[names[cell.counter_id]][cell.index.index] = PacketCount(
@@ -84,12 +86,13 @@ class SwitchReader:
         return found
 
     @contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
+    def _explained(self, what: str, unimplemented: str = "") -> Iterator[None]:
+        """Raise an error of gRPC as SwitchUnreadableError. unimplemented: what an UNIMPLEMENTED may mean."""
         try:
             yield
         except grpc.RpcError as error:
             code = error.code()
-            hint = "; BMv2's server does not read registers" if code == grpc.StatusCode.UNIMPLEMENTED else ""
+            hint = unimplemented if code == grpc.StatusCode.UNIMPLEMENTED else ""
             raise SwitchUnreadableError(
                 f"switch {self._switch}: {what} cannot be read: {code.name}: {error.details()}{hint}"
             ) from None
@@ -100,7 +103,7 @@ class SwitchReader:
             device_id=self._device_id, response_type=kind
         )
         with self._explained("the program"):
-            return self._stub.GetForwardingPipelineConfig(request, timeout=_TIMEOUT_S).config.p4info
+            return self._stub.GetForwardingPipelineConfig(request, timeout=_ANSWER_S).config.p4info
 
 
 def switches(manifest: Manifest) -> list[str]:
@@ -129,8 +132,11 @@ def opened(manifest: Manifest, switch: str) -> Iterator[SwitchReader]:
         reader.close()
 
 
-def counters(manifest: Manifest) -> Counters:
-    """The counters of all switches. Raises LauncherError: SwitchUnreadableError, or ConfigurationError for bridges."""
+def counters(manifest: Manifest) -> tuple[Counters, list[LauncherError]]:
+    """The counters of all switches that can be read, and an error for each of the others.
+
+    Raises ConfigurationError for bridges.
+    """
     # Threads of gRPC stay in the namespace of the first connection. So each switch gets a process of its own.
     forks = get_context("fork")
     answers = {}
@@ -139,15 +145,17 @@ def counters(manifest: Manifest) -> Counters:
         forks.Process(target=_answer_counters, args=(manifest, switch, answer), daemon=True).start()
         answer.close()
     found: Counters = {}
+    unread: list[LauncherError] = []
     for switch, pipe in answers.items():
         try:
             outcome = pipe.recv()
         except EOFError:
-            raise SwitchUnreadableError(f"switch {switch}: the process that reads it has ended") from None
+            outcome = SwitchUnreadableError(f"switch {switch}: the process that reads it has ended")
         if isinstance(outcome, LauncherError):
-            raise outcome
-        found[switch] = outcome
-    return found
+            unread.append(outcome)
+        else:
+            found[switch] = outcome
+    return found, unread
 
 
 def _answer_counters(manifest: Manifest, switch: str, answer: Connection) -> None:

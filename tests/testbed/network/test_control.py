@@ -2,12 +2,14 @@
 """The launcher's requests to the controller: injected loss ends with its block, also if the controller is gone."""
 
 import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inagg_testbed.errors import ControllerUnreachableError
+from inagg_testbed.errors import ControllerRefusedError, ControllerUnreachableError
 from inagg_testbed.network.control import _request
 from inagg_testbed.network.fabric import Fabric, SwitchPort
 from inagg_testbed.network.testbed import Testbed
@@ -82,3 +84,27 @@ def test_a_controller_that_is_gone_is_an_error_of_ours() -> None:
         url = f"http://127.0.0.1:{bound.getsockname()[1]}/loss"
         with pytest.raises(ControllerUnreachableError, match=rf"DELETE {url}: .*refused.*controller\.log"):
             _request("DELETE", url, None, "token")
+
+
+class Page(BaseHTTPRequestHandler):
+    """A web server that has a page at every path."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<!DOCTYPE html><title>Welcome</title>")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_web_server_that_is_no_controller_is_named() -> None:
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        answering = threading.Thread(target=server.handle_request)
+        answering.start()
+        url = f"http://127.0.0.1:{server.server_port}/health"
+        with pytest.raises(
+            ControllerRefusedError, match=rf"^GET {url}: not the answer of an inagg controller"
+        ):
+            _request("GET", url, None, "token")
+        answering.join()

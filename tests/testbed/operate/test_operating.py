@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ dist.destroy_process_group()
 AGGREGATOR_PORT = 0x4941
 
 
-def inagg(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+def inagg(*arguments: str, timeout: float = 120, **options: Any) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [*INAGG, *arguments],
         capture_output=True,
@@ -255,22 +256,73 @@ def test_registers_of_a_running_switch(testbed: Up, job: list[Any]) -> None:
         assert refused.stderr.startswith(f"inagg: {message}"), refused.stderr
 
 
-def test_counters_of_any_program_without_a_controller(tmp_path: Path) -> None:
-    program = tmp_path / "count.p4"
+@contextmanager
+def counting(folder: Path) -> Iterator[Up]:
+    """Two racks of one host on a program that counts each port's packets and drops them."""
+    program = folder / "count.p4"
     locals = "counter(512, CounterType.packets_and_bytes) passed;"
     program.write_text(v1program("passed.count((bit<32>) sm.ingress_port); mark_to_drop(sm);", locals=locals))
-    up = bring_up(tmp_path, "--topology", "tree:2x1", "--p4", str(program), "--no-controller")
-    run = ("--run", up.run)
+    up = bring_up(folder, "--topology", "tree:2x1", "--p4", str(program), "--no-controller")
     try:
+        yield up
+    finally:
+        take_down(up)
+
+
+def ping_each_other(testbed: Up) -> None:
+    for host, other in (("h1", "h2"), ("h2", "h1")):
+        inagg("exec", "--run", testbed.run, host, "--", "ping", "-c", "1", "-W", "1", other)
+
+
+def test_counters_of_any_program_without_a_controller(tmp_path: Path) -> None:
+    with counting(tmp_path) as up:
+        run = ("--run", up.run)
         assert inagg("counters", *run).stdout == "nothing has been counted yet\n"
-        for host, other in (("h1", "h2"), ("h2", "h1")):
-            inagg("exec", *run, host, "--", "ping", "-c", "1", "-W", "1", other)
+        ping_each_other(up)
         counted = json.loads(inagg("counters", *run, "--json").stdout)
         assert counted["root"] == {"passed": {}}
         assert [counted[leaf]["passed"].keys() for leaf in ("leaf1", "leaf2")] == [{"1"}, {"1"}]
         assert re.search(r"^leaf1 passed +1 +\d", inagg("counters", *run).stdout, re.MULTILINE)
+
+
+def test_a_dead_switch_does_not_hide_the_counters_of_the_others(tmp_path: Path) -> None:
+    with counting(tmp_path) as up:
+        ping_each_other(up)
+        (dead,) = (each for each in manifests()[up.run].processes if each.name == "switch leaf1")
+        up.keeper.send_signal(signal.SIGSTOP)  # it would take the testbed down
+        try:
+            dead.signal(signal.SIGKILL)
+            wait_until(lambda: not dead.alive(), "the switch has ended")
+            as_json = inagg("counters", "--run", up.run, "--json")
+            shown = inagg("counters", "--run", up.run)
+        finally:
+            up.keeper.send_signal(signal.SIGCONT)
+        assert json.loads(as_json.stdout).keys() == {"root", "leaf2"}
+        assert re.search(r"^leaf2 passed +1 +\d", shown.stdout, re.MULTILINE), shown.stdout
+        for done in (as_json, shown):
+            assert done.returncode == 1
+            why = "inagg: switch leaf1: the program cannot be read: UNAVAILABLE: .*\n"
+            assert re.fullmatch(why, done.stderr), done.stderr
+
+
+def test_counters_do_not_wait_long_for_a_switch_that_is_stopped(tree: Up) -> None:
+    (stopped,) = (each for each in manifests()[tree.run].processes if each.name == "switch leaf1")
+    stopped.signal(signal.SIGSTOP)
+    try:
+        done = inagg("counters", "--run", tree.run, "--json", timeout=20)
     finally:
-        take_down(up)
+        stopped.signal(signal.SIGCONT)
+    assert json.loads(done.stdout).keys() == {"root", "leaf2"}
+    assert re.fullmatch(
+        "inagg: switch leaf1: the program cannot be read: DEADLINE_EXCEEDED: .*\n", done.stderr
+    )
+    assert done.returncode == 1
+
+
+def test_status_in_a_host_is_of_the_testbed(testbed: Up) -> None:
+    done = inagg("exec", "--run", testbed.run, "h1", "--", *INAGG, "status")
+    # With several testbeds up, the command lists all.
+    assert re.search(rf"^(run |  ){testbed.run}: ", done.stdout + done.stderr, re.MULTILINE), done.stderr
 
 
 def test_bridges_have_no_registers_and_no_counters(other: Up) -> None:
