@@ -326,7 +326,7 @@ class Session:
 
     def _unanswered(self, chunk: int) -> InaggError:
         """The error for the silence of what sums a chunk; it ends the job, if the controller has not ended it."""
-        self._heartbeat.confer(_REPORT_S, lambda: True)
+        self._heartbeat.confer(_REPORT_S, until=lambda: True)
         if (failure := self.failure) is not None:
             return failure
         if pause := self._pause():
