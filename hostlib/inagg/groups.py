@@ -159,7 +159,7 @@ def explain(
 ) -> Explanation:
     """Explain where a group's time went. ``print(inagg.explain())`` prints a report.
 
-    Without `figures` it waits for the last figures of the other ranks, up to four heartbeat intervals.
+    Without `figures` it waits for the last figures of the other ranks, up to eight heartbeat intervals.
 
     Args:
         figures: figures of `stats`, for example of a ``with`` block; by default those of `group` since it was made.

@@ -461,7 +461,7 @@ class ProcessGroup(ForwardingGroup):
         return ways.get(self._session.aggregation, "switch")
 
     def catch_up(self) -> None:
-        """Get the other ranks' figures of `stats` as of now. It takes up to four heartbeat intervals."""
+        """Get the other ranks' figures of `stats` as of now. It takes up to eight heartbeat intervals."""
         if self._session is not None:
             self._session.catch_up()
 

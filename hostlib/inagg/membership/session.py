@@ -161,13 +161,13 @@ class Session:
         return text if number == longest else self.journal.text(number)
 
     def catch_up(self) -> None:
-        """Get the figures of all ranks that `stats` gives, as of now. It takes up to four heartbeat intervals."""
+        """Get the figures of all ranks that `stats` gives, as of now. It takes up to eight heartbeat intervals."""
         if self.failure is not None or self._standing.state.phase is not Phase.MEMBER:
             return
         done = self._waited().sums
         interval_s = self._policy.heartbeat_interval_s
         self._heartbeat.confer(
-            4 * interval_s,
+            8 * interval_s,
             pause_s=interval_s / 2,  # other ranks' figures change with their own beats
             until=lambda: (
                 len(waits := self._heartbeat.waits) >= len(self.places)
