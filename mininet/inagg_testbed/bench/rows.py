@@ -28,8 +28,7 @@ Definitions, for a tensor of S bytes (float32), N workers and time t of an itera
 - retransmits: the retransmitted ones among packets.
 - max_abs_error: the greatest |result - exact sum| over all elements and iterations.
 - bound: the greatest of the error bounds of the elements (docs/protocol.md 3.4 for inagg; float32 summation in any
-order
-  for gloo).
+  order for gloo).
 - transport: medians of the transport's figures after each iteration (window, RTTs, RTO); None for gloo.
 """
 

@@ -2,8 +2,7 @@
 """The commands' client of a controller. That of a testbed listens inside the namespace of the topmost switch or bridge.
 
 There each request runs in a thread that joins that namespace and ends after the request: setns(2) moves only the
-calling thread, so the launcher's other threads stay in theirs. The host library's client (inagg.membership.control)
-would import torch into the launcher.
+calling thread, so the launcher's other threads stay in theirs.
 """
 
 import ctypes

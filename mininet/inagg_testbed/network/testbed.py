@@ -426,7 +426,7 @@ def _options_of_the_user() -> dict[str, Any]:
     if not (os.environ.keys() & variables or Path("inagg.toml").exists()):
         return {}
     from inagg.base_errors import ConfigurationError as WrongSetting
-    from inagg.options import Options  # imports torch, which takes seconds
+    from inagg.options import Options
 
     try:
         options = Options.resolve(Options(controller=CONTROLLER_URL))
