@@ -129,7 +129,7 @@ def straggler(waits: Mapping[int, Mapping[str, float]]) -> dict[str, Any] | None
 def longest_wait(waits: Mapping[int, Mapping[str, Any]]) -> dict[str, Any] | None:
     """The longest wait of a rank for others to begin a sum, and the rank that began last.
 
-    All ranks but the last one wait in that sum. So the last rank's own longest wait was in another one.
+    All ranks but the last one wait in that sum. So the last rank's own longest wait was in another sum, or was short.
 
     Args:
         waits: rank -> its ``longest_wait``: None, or ``waited_s``, ``collective`` and ``call``.
@@ -147,6 +147,7 @@ def longest_wait(waits: Mapping[int, Mapping[str, Any]]) -> dict[str, Any] | Non
         for rank in waits
         if rank not in known
         or known[rank]["collective"] != longest["collective"]
+        or known[rank]["waited_s"] < longest["waited_s"] / 2
         or not longest["collective"]
     ]
     return {**longest, "rank": late[0] if len(late) == 1 else None}

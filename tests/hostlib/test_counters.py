@@ -30,6 +30,10 @@ def test_the_rank_that_began_last_is_the_one_whose_longest_wait_was_in_another_c
     longest = {"collective": 7, "waited_s": 25.0, "call": "barrier()"}
     assert longest_wait({0: waited(7, 25.0), 1: waited(3, 0.5), 2: waited(7, 24.0)}) == {**longest, "rank": 1}
     assert longest_wait({0: waited(7, 25.0), 1: {"longest_wait": None}}) == {**longest, "rank": 1}
+    assert longest_wait({0: waited(7, 25.0), 1: waited(7, 0.001), 2: waited(7, 24.0)}) == {
+        **longest,
+        "rank": 1,
+    }
 
 
 def test_of_two_ranks_that_may_have_begun_last_none_is_named() -> None:
