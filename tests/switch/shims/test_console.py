@@ -105,6 +105,17 @@ def run(server: SwitchServer) -> Run:
     return lambda *lines: "".join(interpreter.execute(line).text for line in lines)
 
 
+@contextlib.contextmanager
+def listening(server: SwitchServer, address: str = "127.0.0.1:0") -> Iterator[ConsoleServer]:
+    """A console that answers."""
+    console = ConsoleServer(address, Interpreter(server, server._ports))
+    console.start()
+    try:
+        yield console
+    finally:
+        console.stop()
+
+
 ADD = "table_add routes forward 10.0.1.0/24 => 08:00:00:00:01:11 1"
 
 
@@ -452,9 +463,7 @@ def test_without_a_program(tmp_path: object) -> None:
 def test_a_client_that_speaks_something_else_is_disconnected(
     server: SwitchServer, sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    console = ConsoleServer("127.0.0.1:0", Interpreter(server, server._ports))
-    console.start()
-    try:
+    with listening(server) as console:
         with socket.create_connection(("127.0.0.1", console.port), timeout=10) as connection:
             connection.sendall(sent)
             assert connection.recv(100) == b""
@@ -463,48 +472,39 @@ def test_a_client_that_speaks_something_else_is_disconnected(
             stream = connection.makefile("rwb")
             assert ask(stream, "table_num_entries routes").text == "0\n"
             stream.close()
-    finally:
-        console.stop()
 
 
 def test_clients_beyond_the_limit_are_disconnected_and_others_are_answered(
     server: SwitchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("inagg_switch.console.server.MAX_CLIENTS", 2)
-    console = ConsoleServer("127.0.0.1:0", Interpreter(server, server._ports))
-    console.start()
-    try:
-        with contextlib.ExitStack() as stack:
-            first, second = (
-                stack.enter_context(socket.create_connection(("127.0.0.1", console.port), timeout=10))
-                for _ in range(2)
-            )
-            for connection in (first, second):
-                with connection.makefile("rwb") as stream:
-                    assert ask(stream, "table_num_entries routes").text == "0\n"
-            with socket.create_connection(("127.0.0.1", console.port), timeout=10) as third:
-                assert third.recv(100) == b""
-            first.close()
+    with listening(server) as console, contextlib.ExitStack() as stack:
+        first, second = (
+            stack.enter_context(socket.create_connection(("127.0.0.1", console.port), timeout=10))
+            for _ in range(2)
+        )
+        for connection in (first, second):
+            with connection.makefile("rwb") as stream:
+                assert ask(stream, "table_num_entries routes").text == "0\n"
+        with socket.create_connection(("127.0.0.1", console.port), timeout=10) as third:
+            assert third.recv(100) == b""
+        first.close()
 
-            def answered() -> bool:
-                with (
-                    suppress(OSError),
-                    socket.create_connection(("127.0.0.1", console.port), timeout=10) as another,
-                    another.makefile("rwb") as stream,
-                ):
-                    return ask(stream, "table_num_entries routes").text == "0\n"
-                return False
+        def answered() -> bool:
+            with (
+                suppress(OSError),
+                socket.create_connection(("127.0.0.1", console.port), timeout=10) as another,
+                another.makefile("rwb") as stream,
+            ):
+                return ask(stream, "table_num_entries routes").text == "0\n"
+            return False
 
-            wait_until(answered, "the place of the first is free")
-    finally:
-        console.stop()
+        wait_until(answered, "the place of the first is free")
 
 
 def test_a_command_that_waits_is_not_carried_out_without_its_client(server: SwitchServer) -> None:
-    console = ConsoleServer("127.0.0.1:0", Interpreter(server, server._ports))
-    console.start()
-    connections = console._server._since
-    try:
+    with listening(server) as console:
+        connections = console._server._since
         with server.exclusive():  # a Write holds it
             with socket.create_connection(("127.0.0.1", console.port), timeout=10) as gone:
                 gone.sendall(f'"{ADD}"\n'.encode())
@@ -515,8 +515,6 @@ def test_a_command_that_waits_is_not_carried_out_without_its_client(server: Swit
             connection.makefile("rwb") as stream,
         ):
             assert ask(stream, "table_num_entries routes").text == "0\n"
-    finally:
-        console.stop()
 
 
 def test_a_client_that_sends_no_more_gets_its_answers(server: SwitchServer) -> None:
@@ -541,30 +539,22 @@ def test_a_client_that_does_not_read_its_answer_is_disconnected(
     server: SwitchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("inagg_switch.console.server.PATIENCE_S", 1)
-    console = ConsoleServer("127.0.0.1:0", Interpreter(server, server._ports))
-    console.start()
-    connections = console._server._since
-    try:
+    with listening(server) as console:
+        connections = console._server._since
         with socket.create_connection(("127.0.0.1", console.port), timeout=10) as deaf:
             with suppress(OSError):  # once it is disconnected
                 for _ in range(20):  # each is answered with the line
                     deaf.sendall(f'"{"x" * 900_000}"\n'.encode())
             wait_until(lambda: not connections, "its place to be free", 30)
-    finally:
-        console.stop()
 
 
 def test_the_console_may_listen_at_an_ipv6_address(server: SwitchServer) -> None:
-    console = ConsoleServer("[::1]:0", Interpreter(server, server._ports))
-    console.start()
-    try:
-        with (
-            socket.create_connection(("::1", console.port), timeout=10) as connection,
-            connection.makefile("rwb") as stream,
-        ):
-            assert ask(stream, "table_num_entries routes").text == "0\n"
-    finally:
-        console.stop()
+    with (
+        listening(server, "[::1]:0") as console,
+        socket.create_connection(("::1", console.port), timeout=10) as connection,
+        connection.makefile("rwb") as stream,
+    ):
+        assert ask(stream, "table_num_entries routes").text == "0\n"
 
 
 def test_a_port_that_is_taken_is_explained(server: SwitchServer) -> None:
