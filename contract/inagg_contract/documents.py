@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic_core.core_schema import ValidatorFunctionWrapHandler
 
 from inagg_contract.addresses import parse_ip, parse_mac, parse_multicast_network
+from inagg_contract.aggregation import LEASED, AskedAggregation
 from inagg_contract.ranks import LONGEST_HOST_NAME, LONGEST_JOB_NAME
 
 DEFAULT_PORT = 9560
@@ -98,12 +99,6 @@ Seconds = Annotated[float, Field(gt=0, le=_LONGEST_S)]
 # The state of a job. Not a Literal, so that a client can read a state that it does not know.
 State = Annotated[str, Field(json_schema_extra={"enum": ["joining", "running", "failed", "finished"]})]
 
-# What sums for a job: slots that it leases in switches; slots that jobs share, with servers behind them; or servers in
-# host memory alone.
-Aggregation = Literal["leased", "shared", "server"]
-AGGREGATIONS: tuple[Aggregation, ...] = ("leased", "shared", "server")
-# What a client asks for; auto: the first of these that there is for the job.
-AskedAggregation = Literal["leased", "shared", "server", "auto"]
 # Whose servers: each worker's process serves a share, or those that operators have started and registered.
 Servers = Literal["colocated", "registered"]
 ServerName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
@@ -157,7 +152,7 @@ class NewJob(Request):
     slots: Annotated[int, Field(ge=2, lt=1 << 63)]
     name: JobName = ""
     hosts: Annotated[list[Ip], Field(max_length=MOST_WORKERS, fail_fast=True)] | None = None
-    aggregation: AskedAggregation = "leased"
+    aggregation: AskedAggregation = LEASED
     servers: Servers = "colocated"
     priority: Priority = 0
     job_class: JobClassName = DEFAULT_JOB_CLASS
@@ -555,7 +550,7 @@ class JobStatus(Answer):
     results: Annotated[Endpoint | None, _unless_unreadable(None)] = None
     counters: Annotated[Mapping[Rank, PacketCount] | None, _unless_unreadable(None)] = None
     tree: Annotated[tuple[TreeSwitch, ...], _unless_unreadable(())] = ()
-    aggregation: str = "leased"
+    aggregation: str = LEASED
     relay: Relay | None = None
     job_class: str = DEFAULT_JOB_CLASS
     priority: int = 0

@@ -41,11 +41,11 @@ from inagg_controller.errors import ConfigurationError, SwitchError
 from inagg_controller.fabric.drawing import draw, listing
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.fabric.tree import MOST_ROOTS
-from inagg_controller.jobs.job import DEFAULT_SHARED_EXPIRY_US, Limits, Policy
 from inagg_controller.jobs.leases import FEWEST_SLOTS
+from inagg_controller.jobs.limits import DEFAULT_SHARED_EXPIRY_US, Limits, Policy
 from inagg_controller.logs import log_to_stderr
+from inagg_controller.network import Network
 from inagg_controller.server import serve
-from inagg_controller.service import Network
 from inagg_controller.switch.entries import LONGEST_QUEUE
 from inagg_controller.switch.program import Program, load_program
 from inagg_controller.tokens import operators_token

@@ -23,8 +23,8 @@ from inagg_controller.errors import ConfigurationError
 from inagg_controller.fabric.file import HIGHEST_PORT, read_topology
 from inagg_controller.fabric.topology import Host, Place, SwitchNode, Topology
 from inagg_controller.jobs.classes import JobClass
-from inagg_controller.jobs.job import Limits, Policy
-from inagg_controller.service import Network
+from inagg_controller.jobs.limits import Limits, Policy
+from inagg_controller.network import Network
 from inagg_controller.switch.program import Program
 
 ONLY_SWITCH = "s1"

@@ -17,7 +17,9 @@ from inagg_contract.addresses import format_ip, format_mac, parse_ip
 from inagg_contract.constants import ECN_BITS, INAGG_PORT
 from inagg_controller.errors import UnavailableError
 from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
-from inagg_controller.jobs.job import Install, Job, Limits, Policy
+from inagg_controller.jobs.effects import Install
+from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import (
     DISPLACEMENT,
@@ -32,6 +34,7 @@ from inagg_simulator.p4_switch import Station, headers, job_group
 from inagg_simulator.reference import DATA, RESULT, decode
 from inagg_simulator.servers import make_servers
 from inagg_switch.switch import Switch
+from tests.controller.tables import create_shared
 
 PORTS = tuple(range(1, 200))
 FIRST_CABLE = 150  # the port of the first cable
@@ -147,17 +150,17 @@ def make_jobs(
         topology, limits, Policy(), first_epoch=first_epoch, now=0.0, words=1, multicast=MULTICAST
     )
     for switch in topology.switches:
-        table.switch_connected(switch.name)
+        table.switches.connected(switch.name)
     for host in topology.hosts:
         if host.name.startswith("server"):
-            table.register_server(host.name, host.ip, 50000, 2**30, 0.0)
+            table.servers.register(host.name, host.ip, 50000, 2**30, 0.0)
     made = []
     for number, one in enumerate(jobs):
         at = [f"s{switch}" for switch in one.at]
 
         def create(colocated: bool, one: SharedJob = one, at: Sequence[str] = at) -> Job:
-            return table.create_shared(
-                one.workers, one.slots, "", 0.0, None, at, colocated=colocated, priority=one.priority
+            return create_shared(
+                table, one.workers, one.slots, "", 0.0, None, at, colocated=colocated, priority=one.priority
             )
 
         try:
@@ -169,7 +172,7 @@ def make_jobs(
             assert host.mac is not None
             table.register(job.id, Member(rank, host.ip, host.mac, 40000 + rank, host.place.port, 50000), 0.0)
         made.append(job)
-    installs = [effect for effect in table.effects if isinstance(effect, Install)]
+    installs = [effect for effect in table.switches.effects if isinstance(effect, Install)]
     assert [install.job for install in installs] == [job.id for job in made]
     return made, installs
 
@@ -216,22 +219,22 @@ class SharedFabric(Fabric):
                 member = job.members[rank]
                 assert isinstance(member, Member)
                 station = Station(format_mac(member.mac), format_ip(member.ip), member.udp_port)
-                place = Place(job.tree.leaf_of[rank].name, member.port)
+                place = Place(job.placement.tree.leaf_of[rank].name, member.port)
                 self._attach(job, Nic(station, place))
-                if job.results_ip is not None:
-                    at = place, format_ip(job.results_ip), INAGG_PORT, job.id
+                if job.placement.results_ip is not None:
+                    at = place, format_ip(job.placement.results_ip), INAGG_PORT, job.id
                     self._links[at] = len(self._nics) - 1
         for job, one in zip(self.jobs, jobs, strict=True):
-            assert job.servers is not None
-            for seat in job.servers.seats:
+            assert job.placement.servers is not None
+            for seat in job.placement.servers.seats:
                 host = self.topology.host_at[seat.ip]
                 assert host.mac is not None
                 station = Station(format_mac(host.mac), format_ip(seat.ip), seat.udp_port)
                 self._attach(job, Nic(station, host.place))
             self._servers += make_servers(
-                job.servers.count,
+                job.placement.servers.count,
                 job=job.id,
-                epoch=job.epoch,
+                epoch=job.placement.epoch,
                 slots=job.slots,
                 words=1,
                 workers=job.workers,
@@ -293,7 +296,7 @@ class SharedFabric(Fabric):
         """What comes of a packet from a server to the switch that sends results: all hops until hosts have it."""
         link = self._workers + server
         nic, job = self._nics[link], self._job_of[link]
-        root = self._aggregator(job.tree.switches[0].name)
+        root = self._aggregator(job.placement.tree.switches[0].name)
         hops = list(self.up(link, headers(nic.station, root, len(datagram)) + datagram))
         for hop in hops:
             if hop.link >= len(self._nics):
@@ -306,7 +309,7 @@ class SharedFabric(Fabric):
         if link >= len(self._nics):
             return self._process(self._cable(link).ends[1], datagram)
         nic, job = self._nics[link], self._job_of[link]
-        root = self._aggregator(job.tree.switches[0].name)
+        root = self._aggregator(job.placement.tree.switches[0].name)
         frame = unwrap(datagram)
         assert frame.source == root
         assert frame.destination == nic.station

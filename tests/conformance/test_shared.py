@@ -124,16 +124,16 @@ class Sharing:
 def run_jobs(fabric: SharedFabric, example: Example) -> None:
     engines = []
     for made, one in zip(fabric.jobs, example.jobs, strict=True):
-        assert made.servers is not None
+        assert made.placement.servers is not None
         engines += make_workers(
             one.workers,
             slots=one.slots,
             words=WORDS,
             job=made.id,
-            epoch=made.epoch,
-            members=[made.tree.number_of(rank) for rank in range(one.workers)],
+            epoch=made.placement.epoch,
+            members=[made.placement.tree.number_of(rank) for rank in range(one.workers)],
             first_chunk=one.first_chunk,
-            ways=made.servers.count,
+            ways=made.placement.servers.count,
         )
     network = Network(engines, fabric, example.impairment, random.Random(example.seed))
     fabric.clock = lambda: network.now
@@ -357,7 +357,7 @@ def test_the_mark_of_a_contribution_becomes_a_flag_of_the_sum(
     fabric = fresh.start(Example((job,), (), Impairment(), pool(4), seed=1, above=above, servers=(0,)))
     partials = []
     for rank, marked in enumerate((False, True, False)):
-        datagram = header(DATA, rank=fabric.jobs[0].tree.number_of(rank)) + WORD
+        datagram = header(DATA, rank=fabric.jobs[0].placement.tree.number_of(rank)) + WORD
         tos = ECN_CONGESTED if marked else ECN_CAPABLE
         hops = fabric.arrive(rank, with_tos(fabric.frame(rank, datagram), tos))
         for hop in hops:

@@ -1,97 +1,170 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A state machine of hypothesis: the life of jobs in leased slots, on switches that come and go."""
+"""A state machine of hypothesis: the life of jobs of every kind, on switches and servers that come and go.
+
+`life_invariants` has what must hold after every step.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from inagg_contract.constants import FLOOD_GROUP
+from inagg_contract.aggregation import LEASED, SERVER, SHARED, Aggregation, uses_servers
 from inagg_contract.documents import DEFAULT_JOB_CLASS
-from inagg_controller.errors import RequestError, UnavailableError
-from inagg_controller.jobs.job import Effect, Install, Registered, Regroup
-from inagg_controller.switch.entries import Entity, JobEntries, TableEntry
+from inagg_controller.errors import ConflictError, RequestError, UnavailableError
+from inagg_controller.fabric.topology import Topology
+from inagg_controller.jobs.effects import Effect, Install, Regroup
+from inagg_controller.jobs.job import Job, Registered
+from inagg_controller.jobs.planning import JobRequest
+from inagg_controller.jobs.servers import JobKey, Worker
+from tests.controller.entities import Placed, entities_of, name_of
+from tests.controller.life_invariants import INVARIANTS, bytes_in
 from tests.controller.serving import STAR
-from tests.controller.tables import POLICY, member, new_table
+from tests.controller.tables import POLICY, member, move, new_table
 
 INDEX = st.integers(0, 3)
-Placed = tuple[str, Entity]  # a switch and what is in it
+RANK = st.integers(0, 4)
+NAMES = st.sampled_from(["a", "b", "c"])
+CREATORS = [None, "10.0.0.1", "10.0.0.2"]
 
 
-def entities_of(effect: Effect) -> list[Placed]:
-    """What an effect inserts or removes, in the order of insertion."""
-    if isinstance(effect, Regroup):
-        return list(effect.groups.items())
-    return in_stages(effect.entries)
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What lives. kinds: of aggregation that jobs ask for. limits: of `Limits`. many: there are several classes and
+    hosts that create jobs.
+
+    The ranks are at the first two switches of the topology in turns; with one, all are there.
+    """
+
+    topology: Topology = STAR
+    kinds: tuple[Aggregation, ...] = (LEASED,)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    many: bool = False
+
+    @property
+    def servers(self) -> bool:
+        """Whether there may be servers."""
+        return any(map(uses_servers, self.kinds))
 
 
-def in_stages(entries: Mapping[str, JobEntries]) -> list[Placed]:
-    """A job's entities, in the order of their insertion."""
-    return [(name, entity) for name, each in entries.items() for stage in each.stages for entity in stage]
+@dataclass
+class Process:
+    """A server's process. held: the jobs that it serves, and their bytes. answer: to its heartbeat, not yet read."""
+
+    name: str
+    instance: int
+    memory: int
+    held: dict[JobKey, int] = field(default_factory=dict)
+    answer: dict[JobKey, int] | None = None
+    refused: dict[JobKey, str] = field(default_factory=dict)
 
 
-def key(placed: Placed) -> object:
-    """What its switch knows an entity by."""
-    name, entity = placed
-    return name, (entity.table, entity.match) if isinstance(entity, TableEntry) else entity.group
+def _with_servers(machine: "Life") -> bool:
+    return machine.setting.servers
 
 
 class Life(RuleBasedStateMachine):
-    """Requests, time, effects and failures in any order, with switches that carry out the effects.
+    """Requests, time, effects and failures in any order. Switches carry out the effects; servers get the answers to
+    their heartbeats late or never.
 
-    The ranks are at the first two switches of the topology in turns; with one, all are there. creator, job_class: of
-    the jobs that are created.
+    entities: in the switches. epochs: of all placements. moved: the jobs that have had two. endings: how jobs ended.
     """
 
-    topology = STAR
-    limits: ClassVar[Mapping[str, Any]] = {}
-    creator: str | None = None
-    job_class = DEFAULT_JOB_CLASS
-
-    @initialize()
-    def start(self) -> None:
+    def __init__(self, setting: Setting) -> None:
+        super().__init__()
+        self.setting = setting
         self.now = 0.0
-        self.names = list(self.topology.by_name)
+        self.names = list(setting.topology.by_name)
         self.table = new_table(
-            topology=self.topology, max_members=10, max_ended=3, max_server_jobs=6, **self.limits
+            topology=setting.topology, max_members=10, max_ended=3, max_server_jobs=6, **setting.limits
         )
-        self.entries: set[Placed] = set()
+        self.entities: set[Placed] = set()
         self.epochs: list[int] = []
+        self.moved: set[int] = set()
         self.endings: dict[int, tuple[str, str | None, dict[int, str]]] = {}
+        self.freed: set[int] = set()
+        self.processes: dict[str, Process] = {}
+        self.instances: list[int] = []
+        self.creator: str | None = None
+        self.job_class, self.priority = DEFAULT_JOB_CLASS, 0
 
-    @rule(workers=st.integers(1, 4), slots=st.sampled_from([2, 4, 8, 16, 32, 64]))
-    def create(self, workers: int, slots: int) -> None:
-        before = self.picture()
-        try:
-            leaves = self.names[:2]
-            at = [leaves[rank % len(leaves)] for rank in range(workers)]
-            job = self.table.create(workers, slots, "", self.now, self.creator, at, job_class=self.job_class)
-        except UnavailableError:
-            assert self.picture() == before
-        else:
-            self.epochs.append(job.epoch)
-            assert job.slots <= slots
-            assert job.slots == 1 << int(math.log2(job.slots))
+    # Requests about jobs
 
-    @rule(workers=st.integers(1, 3))
-    def create_complete(self, workers: int) -> None:
-        self.create(workers, 2)
+    @rule(data=st.data(), workers=st.integers(1, 4), colocated=st.booleans())
+    def create(self, data: st.DataObject, workers: int, colocated: bool) -> None:
+        aggregation = data.draw(st.sampled_from(self.setting.kinds))
+        most = {LEASED: 64, SHARED: 32, SERVER: 8}[aggregation]
+        slots = data.draw(st.sampled_from([size for size in (2, 4, 8, 16, 32, 64) if size <= most]))
+        self.try_to_create(aggregation, workers, slots, colocated)
+
+    @rule(data=st.data(), workers=st.integers(1, 3), colocated=st.booleans())
+    def create_complete(self, data: st.DataObject, workers: int, colocated: bool) -> None:
+        aggregation = data.draw(st.sampled_from(self.setting.kinds))
+        self.try_to_create(aggregation, workers, 2 if aggregation == LEASED else 4, colocated)
         self.register_all(0)
 
-    def act(self, method: Callable[..., object], *arguments: object) -> None:
-        """Make a request. A refused one must change nothing."""
+    def try_to_create(self, aggregation: Aggregation, workers: int, slots: int, colocated: bool) -> str:
+        """Create a job. Returns why it is refused; a refused one must change nothing."""
+        leaves = self.names[:2]
+        request = JobRequest(
+            aggregation=aggregation,
+            workers=workers,
+            slots=slots,
+            creator=self.creator,
+            at=[leaves[rank % len(leaves)] for rank in range(workers)],
+            colocated=colocated,
+            priority=self.priority if aggregation == SHARED else 0,
+            job_class=self.job_class,
+        )
         before = self.picture()
         try:
-            method(*arguments)
-        except RequestError:
+            job = self.table.create(request, self.now)
+        except UnavailableError as error:
             assert self.picture() == before
+            return str(error)
+        self.epochs.append(job.placement.epoch)
+        assert job.placement.aggregation == aggregation
+        assert job.slots <= slots
+        assert job.slots == 1 << int(math.log2(job.slots))
+        share = job.placement.servers
+        if share is not None:
+            assert 1 <= share.count <= job.slots
+            assert aggregation == SERVER or share.count in (1, 2, 4)
+            assert bool(share.registered) is not colocated
+        return ""
 
-    def pick(self, index: int) -> int:
-        """The number of a job, 0 for the newest; sometimes of none."""
-        numbers = [*self.table.jobs][::-1]
-        return numbers[index] if index < len(numbers) else 9999
+    @precondition(lambda self: self.setting.many)
+    @rule(data=st.data(), priority=st.integers(0, 2), creator=st.sampled_from(CREATORS))
+    def ask_as(self, data: st.DataObject, priority: int, creator: str | None) -> None:
+        """The next jobs that are created are of a class, and from a host."""
+        self.job_class = data.draw(st.sampled_from(list(self.table.classes)))
+        self.creator, self.priority = creator, priority
+
+    @precondition(lambda self: self.setting.many)
+    @rule(workers=st.integers(1, 2))
+    def create_within_the_number(self, workers: int) -> None:
+        """The number of jobs is a reason to refuse a job if and only if the class has them all."""
+        held = [job for job in self.holders() if job.job_class == self.job_class]
+        full = len(held) == self.table.classes[self.job_class].jobs
+        refusal = self.try_to_create(SERVER, workers, 2, colocated=True)
+        assert ("its quota is jobs=" in refusal) is full
+
+    @rule(index=INDEX)
+    def move(self, index: int) -> None:
+        """Other slots for a job, perhaps in other switches above."""
+        job = self.table.jobs.get(self.pick(index))
+        if job is None or job.ended or job.placement.aggregation != LEASED:
+            return
+        try:
+            move(self.table, job)
+        except UnavailableError:
+            return
+        self.moved.add(job.id)
+        self.epochs.append(job.placement.epoch)
 
     @rule(index=INDEX, rank=st.integers(-1, 4), host=st.integers(1, 4))
     def register(self, index: int, rank: int, host: int) -> None:
@@ -106,17 +179,31 @@ class Life(RuleBasedStateMachine):
 
     def worker(self, number: int, rank: int, host: int) -> Registered:
         """A worker as it registers in a job, from one of the hosts."""
-        return member(rank, host)
+        job = self.table.jobs.get(number)
+        if job is None or job.placement.tree.switches:
+            return replace(member(rank, host), server_udp_port=5000)
+        return Worker(rank=rank, ip=0x0A000000 + host, udp_port=4000, server_udp_port=5000)
 
-    @rule(index=INDEX, rank=st.integers(0, 4))
+    @precondition(_with_servers)
+    @rule(index=INDEX, rank=RANK)
+    def serve(self, index: int, rank: int) -> None:
+        self.act(self.table.serve, self.pick(index), rank, self.now)
+
+    @precondition(_with_servers)
+    @rule(index=INDEX)
+    def serve_all(self, index: int) -> None:
+        for rank in range(4):
+            self.act(self.table.serve, self.pick(index), rank, self.now)
+
+    @rule(index=INDEX, rank=RANK)
     def beat(self, index: int, rank: int) -> None:
         self.act(self.table.heartbeat, self.pick(index), rank, self.now)
 
-    @rule(index=INDEX, rank=st.integers(0, 4))
+    @rule(index=INDEX, rank=RANK)
     def attend(self, index: int, rank: int) -> None:
         self.act(self.table.attend, self.pick(index), rank, self.now)
 
-    @rule(index=INDEX, rank=st.integers(0, 4))
+    @rule(index=INDEX, rank=RANK)
     def vanish(self, index: int, rank: int) -> None:
         number = self.pick(index)
         self.act(self.table.vanish, number, member(rank), self.now)  # not a rank of this job for the table
@@ -124,19 +211,19 @@ class Life(RuleBasedStateMachine):
         if known is not None:
             self.table.vanish(number, known, self.now)
 
-    @rule(index=INDEX, rank=st.integers(0, 4), error=st.sampled_from([None, None, "broken"]))
+    @rule(index=INDEX, rank=RANK, error=st.sampled_from([None, None, "broken"]))
     def leave(self, index: int, rank: int, error: str | None) -> None:
         self.act(self.table.leave, self.pick(index), rank, self.now, error)
-
-    @rule(index=INDEX)
-    def unicast(self, index: int) -> None:
-        self.act(self.table.unicast, self.pick(index))
 
     @rule(index=INDEX)
     def leave_all(self, index: int) -> None:
         number = self.pick(index)
         for rank in range(4):
             self.act(self.table.leave, number, rank, self.now)
+
+    @rule(index=INDEX)
+    def unicast(self, index: int) -> None:
+        self.act(self.table.unicast, self.pick(index))
 
     @rule(index=INDEX)
     def end(self, index: int) -> None:
@@ -147,146 +234,221 @@ class Life(RuleBasedStateMachine):
         self.now += seconds
         self.table.tick(self.now)
 
-    @precondition(lambda self: self.table.effects)
+    def act(self, method: Callable[..., object], *arguments: object) -> None:
+        """Make a request. A refused one must change nothing."""
+        before = self.picture()
+        try:
+            method(*arguments)
+        except RequestError:
+            assert self.picture() == before
+
+    def pick(self, index: int) -> int:
+        """The number of a job, 0 for the newest; sometimes of none."""
+        numbers = [*self.table.jobs][::-1]
+        return numbers[index] if index < len(numbers) else 9999
+
+    # Switches and links
+
+    @precondition(lambda self: self.table.switches.effects)
     @rule()
     def carry_out(self) -> None:
-        effect = self.table.effects.popleft()
+        effect = self.table.switches.effects.popleft()
         self.perform(effect)
-        self.table.done(effect, self.now)
+        self.table.switches.done(effect, self.now)
 
     def perform(self, effect: Effect) -> None:
         entities = entities_of(effect)
         if isinstance(effect, Install):
-            assert not {key(entity) for entity in entities} & {key(entity) for entity in self.entries}
-            self.entries |= set(entities)
+            assert not {name_of(entity) for entity in entities} & {
+                name_of(entity) for entity in self.entities
+            }
+            self.entities |= set(entities)
         else:
             self.remove(entities)
-            self.entries |= set(entities) if isinstance(effect, Regroup) else set()
+            self.entities |= set(entities) if isinstance(effect, Regroup) else set()
 
     def remove(self, entities: Sequence[Placed]) -> None:
-        gone = {key(entity) for entity in entities}
-        self.entries = {entity for entity in self.entries if key(entity) not in gone}
+        gone = {name_of(entity) for entity in entities}
+        self.entities = {entity for entity in self.entities if name_of(entity) not in gone}
 
-    @precondition(lambda self: self.table.effects)
+    @precondition(lambda self: self.table.switches.effects)
     @rule(data=st.data())
     def refuse(self, data: st.DataObject) -> None:
-        effect = self.table.effects.popleft()
+        effect = self.table.switches.effects.popleft()
         entities = entities_of(effect)
         done = data.draw(st.integers(0, len(entities)))
         if isinstance(effect, Install):
-            self.entries |= set(entities[:done])
+            self.entities |= set(entities[:done])
         elif not isinstance(effect, Regroup):
             self.remove(entities[done:])
-        self.table.done(effect, self.now, "refused")
+        self.table.switches.done(effect, self.now, "refused")
 
     @rule(in_flight=st.booleans(), data=st.data())
     def restart_switch(self, in_flight: bool, data: st.DataObject) -> None:
         """Restart a switch, perhaps while an effect is carried out."""
         name = data.draw(st.sampled_from(self.names))
-        effect = self.table.effects.popleft() if in_flight and self.table.effects else None
+        effects = self.table.switches.effects
+        effect = effects.popleft() if in_flight and effects else None
         concerned = effect is not None and name in dict(entities_of(effect))
         if effect is not None and not concerned:
             self.perform(effect)
         elif isinstance(effect, Install):
             entities = entities_of(effect)
-            self.entries |= set(entities[: data.draw(st.integers(0, len(entities)))])
-        self.table.switch_lost(name, self.now)
+            self.entities |= set(entities[: data.draw(st.integers(0, len(entities)))])
+        self.table.switches.lost(name, self.now)
         if effect is not None:
-            self.table.done(effect, self.now)
-        self.entries = {placed for placed in self.entries if placed[0] != name}
-        assert not any(
-            job.state == "running" and name in job.tree.by_name for job in self.table.jobs.values()
-        )
-        self.table.switch_connected(name)
+            self.table.switches.done(effect, self.now)
+        self.entities = {placed for placed in self.entities if placed[0] != name}
+        running = [job for job in self.table.jobs.values() if job.state == "running"]
+        assert not any(name in job.placement.tree.by_name for job in running)
+        self.table.switches.connected(name)
 
-    @precondition(lambda self: self.topology.links)
+    @precondition(lambda self: self.setting.topology.links)
     @rule(data=st.data())
     def break_link(self, data: st.DataObject) -> None:
-        link = data.draw(st.sampled_from(self.topology.links))
-        self.table.link_down(link, self.now, "cut")
-        assert not any(not job.ended and link in job.tree.links.values() for job in self.table.jobs.values())
-        self.table.link_up(link)
+        link = data.draw(st.sampled_from(self.setting.topology.links))
+        self.table.switches.link_down(link, self.now, "cut")
+        living = [job for job in self.table.jobs.values() if not job.ended]
+        assert not any(link in job.placement.tree.links.values() for job in living)
+        self.table.switches.link_up(link)
+
+    # Servers
+
+    @precondition(_with_servers)
+    @rule(name=NAMES, memory=st.sampled_from([0, 4432, 8864, 20000]), moved=st.booleans())
+    def start_server(self, name: str, memory: int, moved: bool) -> None:
+        """A server starts, perhaps again, perhaps at the address of server c."""
+        ip = 0x0A000100 + (ord("c") if moved else ord(name))
+        known = self.table.servers.by_name.get(name)
+        if known is not None and known.ip != ip:
+            with pytest.raises(ConflictError):
+                self.table.servers.register(name, ip, 18754, memory, self.now)
+            return
+        server = self.table.servers.register(name, ip, 18754, memory, self.now)
+        self.instances.append(server.instance)
+        self.processes[name] = Process(name, server.instance, memory)
+
+    @precondition(lambda self: self.processes)
+    @rule(name=NAMES)
+    def ask(self, name: str) -> None:
+        """A server's heartbeat, and the answer's way back begins."""
+        process = self.processes.get(name)
+        if process is None:
+            return
+        arguments = name, process.instance, self.now, list(process.held), process.refused
+        self.act(self.table.servers.heartbeat, *arguments)
+        server = self.table.servers.by_name.get(name)
+        if server is None or server.instance != process.instance:
+            del self.processes[name]
+            return
+        process.refused = {}
+        orders = [job.placement for job in self.table.servers.orders(name, process.instance)]
+        process.answer = {placement.key: bytes_in(placement) for placement in orders}
+
+    @precondition(lambda self: any(process.answer is not None for process in self.processes.values()))
+    @rule(name=NAMES, lost=st.booleans(), refuses=st.booleans())
+    def obey(self, name: str, lost: bool, refuses: bool) -> None:
+        """A server gets the answer, and perhaps cannot install a job; or the answer is lost."""
+        process = self.processes.get(name)
+        if process is None or process.answer is None:
+            return
+        orders, process.answer = process.answer, None
+        if lost:
+            return
+        process.held = {key: size for key, size in process.held.items() if key in orders}
+        for key, size in orders.items():
+            if refuses and key not in process.held:
+                process.refused[key] = "broken"
+            else:
+                process.held[key] = size
+        assert sum(process.held.values()) <= process.memory
+
+    @precondition(lambda self: any(process.held for process in self.processes.values()))
+    @rule(name=NAMES)
+    def drop_a_job(self, name: str) -> None:
+        """A server stops serving a job without an order."""
+        process = self.processes.get(name)
+        if process is not None and process.held:
+            process.held.popitem()
+
+    @precondition(lambda self: self.processes)
+    @rule(name=NAMES)
+    def ask_and_obey_twice(self, name: str) -> None:
+        for _ in range(2):
+            self.ask(name)
+            self.obey(name, lost=False, refuses=False)
+
+    @precondition(lambda self: self.processes)
+    @rule(name=NAMES)
+    def stop_server(self, name: str) -> None:
+        process = self.processes.pop(name, None)
+        if process is not None:
+            self.act(self.table.servers.stop, name, process.instance, self.now)
+            there = self.table.servers.by_name.values()
+            assert all(server.instance != process.instance for server in there)
+
+    @precondition(lambda self: self.processes)
+    @rule()
+    def let_servers_be_lost(self) -> None:
+        for _ in range(10):
+            self.now += 0.6
+            self.table.tick(self.now)
+        assert not self.table.servers.by_name
+
+    # What holds
+
+    def holders(self) -> list[Job]:
+        return [job for job in self.table.jobs.values() if job.holds_resources]
 
     def picture(self) -> object:
+        """All that a refused request must not change."""
         table = self.table
         jobs = {
-            number: (job.state, dict(job.members), set(job.left), dict(job.lost), job.entries, job.removing)
+            number: (
+                job.state,
+                dict(job.members),
+                set(job.left),
+                dict(job.lost),
+                [(placement.entries, placement.state) for placement in job.placements],
+            )
             for number, job in table.jobs.items()
         }
-        leases = {name: pool.leases for name, pool in table.pools.items()}
+        leases = {name: pool.leases for name, pool in table.switches.pools.items()}
         servers = [
-            (server.instance, dict(server.leases), server.serving) for server in table.servers.values()
+            (server.instance, dict(server.leases), server.serving)
+            for server in table.servers.by_name.values()
         ]
-        return jobs, leases, list(table.effects), servers, table.version
+        return jobs, leases, list(table.switches.effects), servers, table.version
 
     @invariant()
-    def epochs_grow(self) -> None:
-        assert self.epochs == sorted(set(self.epochs))
-
-    @invariant()
-    def an_ended_job_stays_as_it_ended(self) -> None:
-        for number, job in self.table.jobs.items():
-            if number in self.endings or job.ended:
-                ending = (job.state, job.reason, dict(job.lost))
-                assert self.endings.setdefault(number, ending) == ending
-
-    @invariant()
-    def a_job_that_everybody_has_left_does_not_run(self) -> None:
-        assert not any(
-            job.state == "running" and len(job.left) == job.workers for job in self.table.jobs.values()
-        )
-
-    @invariant()
-    def leases_belong_to_jobs_that_hold_them_and_to_nobody_else(self) -> None:
-        for name, pool in self.table.pools.items():
-            held = [
-                job.leases[name]
-                for job in self.table.jobs.values()
-                if job.holds_resources and name in job.leases
-            ]
-            assert pool.leases == tuple(sorted(held, key=lambda lease: lease.base))
-        for job in self.table.jobs.values():
-            assert job.holds_resources or job.ended
-            assert job.leases.keys() == (job.tree.by_name.keys() if job.servers is None else set())
-            assert all(lease.size == 2 * job.slots for lease in job.leases.values())
-
-    @invariant()
-    def what_is_in_a_switch_belongs_to_a_job_that_still_holds_its_lease(self) -> None:
-        mine = {
-            placed
-            for job in self.table.jobs.values()
-            if job.holds_resources and job.entries is not None
-            for placed in in_stages(job.entries)
-        }
-        assert self.entries <= mine
-        assert FLOOD_GROUP not in {job.group for job in self.table.jobs.values()}
-
-    @invariant()
-    def a_running_job_is_complete_and_installed(self) -> None:
-        for job in self.table.jobs.values():
-            if job.state == "running" and job.tree.switches:
-                assert len(job.members) == job.workers
-                assert job.entries is not None
-                assert job.entries.keys() == job.tree.by_name.keys()
-                assert set(in_stages(job.entries)) <= self.entries
-
-    @invariant()
-    def the_number_of_remembered_jobs_is_bounded_after_a_tick(self) -> None:
+    def all_invariants_hold(self) -> None:
+        for check in INVARIANTS:
+            check(self)
         self.table.tick(self.now)
         assert sum(not job.holds_resources for job in self.table.jobs.values()) <= 3
 
     def teardown(self) -> None:
-        """Once every job has ended and the switch has carried out all effects, nothing is left."""
+        """Once every job has ended, and switches and servers have heard of it, all is free."""
         for number in list(self.table.jobs):
             self.table.end(number, self.now)
+        for name in list(self.processes):
+            self.ask_and_obey_twice(name)
         for _ in range(3):
-            while self.table.effects:
+            while self.table.switches.effects:
                 self.carry_out()
             self.now += 1.0
             self.table.tick(self.now)
-        assert self.entries == set()
-        assert all(pool.free == pool.size for pool in self.table.pools.values())
-        assert self.table.installed() == {}
+        assert all(server.free == server.memory for server in self.table.servers.by_name.values())
+        assert self.entities == set()
+        assert all(pool.free == pool.size for pool in self.table.switches.pools.values())
+        assert self.table.switches.installed() == {}
         self.now += POLICY.keep_s
         self.table.tick(self.now)
         assert self.table.jobs == {}
+        for known in self.table.classes.values():
+            if known.jobs is None:
+                continue
+            self.job_class, self.creator = known.name, None
+            for _ in range(known.jobs):
+                assert self.try_to_create(SERVER, 1, 2, colocated=True) == ""
+            assert f"its quota is jobs={known.jobs}" in self.try_to_create(SERVER, 1, 2, colocated=True)

@@ -14,7 +14,7 @@ from inagg_controller.fabric.topology import Topology
 from inagg_controller.jobs.job import Job, Registered
 from inagg_controller.jobs.servers import Server, Worker
 from inagg_controller.jobs.table import JobTable
-from tests.controller.tables import new_table
+from tests.controller.tables import create_on_servers, new_table
 
 ROOM = 1 << 20
 FOUR_SLOTS = 8864  # bytes
@@ -22,7 +22,7 @@ FOUR_SLOTS = 8864  # bytes
 
 def add_server(table: JobTable, name: str = "a", memory: int = ROOM, now: float = 0.0) -> Server:
     """Server a is at 10.0.1.97, b at 10.0.1.98."""
-    return table.register_server(name, 0x0A000100 + ord(name[0]), 18754, memory, now)
+    return table.servers.register(name, 0x0A000100 + ord(name[0]), 18754, memory, now)
 
 
 def register_all(table: JobTable, job: Job, member: Callable[[int], Registered]) -> Job:
@@ -40,24 +40,24 @@ def serve_all(table: JobTable, job: Job, now: float = 0.0) -> None:
 
 def beat(table: JobTable, server: Server, *jobs: Job, now: float = 0.0) -> None:
     """A heartbeat of a server that serves these jobs."""
-    table.server_heartbeat(server.name, server.instance, now, [job.key for job in jobs])
+    table.servers.heartbeat(server.name, server.instance, now, [job.placement.key for job in jobs])
 
 
 def serving(job: Job) -> set[int]:
     """The servers that serve a job, by index."""
-    assert job.servers is not None
-    return job.servers.serving
+    assert job.placement.servers is not None
+    return job.placement.servers.serving
 
 
 def seats(job: Job) -> list[str]:
     """The names of a job's servers, by index."""
-    assert job.servers is not None
-    return [seat.name for seat in job.servers.seats]
+    assert job.placement.servers is not None
+    return [seat.name for seat in job.placement.servers.seats]
 
 
 def ordered(table: JobTable, server: Server) -> list[int]:
     """The jobs that a server is ordered to serve."""
-    return [job.id for job in table.orders(server.name, server.instance)]
+    return [job.id for job in table.servers.orders(server.name, server.instance)]
 
 
 def tick(table: JobTable, start: float, end: float) -> None:
@@ -78,8 +78,8 @@ join = partial(register_all, member=worker)
 
 
 def colocated(table: JobTable, workers: int = 2, slots: int = 4) -> Job:
-    return table.create_on_servers(workers, slots, "", 0.0, colocated=True)
+    return create_on_servers(table, workers, slots, "", 0.0, colocated=True)
 
 
 def registered(table: JobTable, workers: int = 2, slots: int = 4, creator: str | None = None) -> Job:
-    return table.create_on_servers(workers, slots, "", 0.0, creator, colocated=False)
+    return create_on_servers(table, workers, slots, "", 0.0, creator, colocated=False)

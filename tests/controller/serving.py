@@ -14,9 +14,10 @@ from starlette.types import Message
 from inagg_contract.addresses import Address
 from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
 from inagg_controller.http.api import create_app
-from inagg_controller.jobs.job import Limits, Policy
+from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.table import JobTable
-from inagg_controller.service import Network, Service
+from inagg_controller.network import Network
+from inagg_controller.service import Service
 from tests.controller.memory_switch import MemorySwitch
 from tests.controller.p4info import SLOT_VERSIONS, WORDS
 

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Job tables, and jobs in leased slots, in virtual time."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from inagg_contract.aggregation import LEASED, SERVER, SHARED
+from inagg_contract.documents import DEFAULT_JOB_CLASS
+from inagg_controller.errors import UnavailableError
 from inagg_controller.fabric.topology import Topology
-from inagg_controller.jobs.job import Job, Limits, Policy
+from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.limits import Limits, Policy
+from inagg_controller.jobs.planning import JobRequest
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import Member
 from tests.controller.serving import STAR
@@ -28,17 +34,123 @@ def new_table(slot_versions: int = 64, topology: Topology = STAR, **limits: Any)
         multicast=0xEFC00000,
     )
     for name in topology.by_name:
-        table.switch_connected(name)
+        table.switches.connected(name)
     return table
 
 
+def create_leased(
+    table: JobTable,
+    workers: int,
+    slots: int,
+    name: str = "",
+    now: float = 0.0,
+    creator: str | None = None,
+    at: Sequence[str] | None = None,
+    *,
+    job_class: str = DEFAULT_JOB_CLASS,
+) -> Job:
+    request = JobRequest(
+        aggregation=LEASED,
+        workers=workers,
+        slots=slots,
+        name=name,
+        creator=creator,
+        at=at,
+        job_class=job_class,
+    )
+    return table.create(request, now)
+
+
+def create_shared(
+    table: JobTable,
+    workers: int,
+    slots: int,
+    name: str = "",
+    now: float = 0.0,
+    creator: str | None = None,
+    at: Sequence[str] | None = None,
+    *,
+    colocated: bool,
+    priority: int = 0,
+    job_class: str = DEFAULT_JOB_CLASS,
+) -> Job:
+    request = JobRequest(
+        aggregation=SHARED,
+        workers=workers,
+        slots=slots,
+        name=name,
+        creator=creator,
+        at=at,
+        colocated=colocated,
+        priority=priority,
+        job_class=job_class,
+    )
+    return table.create(request, now)
+
+
+def create_on_servers(
+    table: JobTable,
+    workers: int,
+    slots: int,
+    name: str = "",
+    now: float = 0.0,
+    creator: str | None = None,
+    *,
+    colocated: bool,
+    job_class: str = DEFAULT_JOB_CLASS,
+) -> Job:
+    request = JobRequest(
+        aggregation=SERVER,
+        workers=workers,
+        slots=slots,
+        name=name,
+        creator=creator,
+        colocated=colocated,
+        job_class=job_class,
+    )
+    return table.create(request, now)
+
+
+def frees_slots(table: JobTable) -> bool:
+    """Whether slots are about to become free."""
+    return table.frees_room(JobRequest(aggregation=LEASED, workers=1, slots=2))
+
+
+def frees_memory(table: JobTable) -> bool:
+    """Whether memory of registered servers is."""
+    return table.frees_room(JobRequest(aggregation=SERVER, workers=1, slots=2, colocated=False))
+
+
+def frees_place(table: JobTable, job_class: str) -> bool:
+    """Whether a job of a class is about to give its place to another."""
+    return table.frees_room(JobRequest(aggregation=SERVER, workers=1, slots=2, job_class=job_class))
+
+
+def move(table: JobTable, job: Job) -> None:
+    """Give a job other slots, in its or other switches."""
+    leaf_of = job.placement.tree.leaf_of
+    request = JobRequest(
+        aggregation=LEASED,
+        workers=job.workers,
+        slots=job.slots,
+        creator=job.creator,
+        at=[leaf_of[rank].name for rank in range(job.workers)],
+        job_class=job.job_class,
+    )
+    plan = table._planners.plan(request, table._states.holders)
+    if plan.slots < job.slots:
+        table._states.give_back(plan)
+        raise UnavailableError("fewer slots than it has")
+    table._states.replace(job, request, plan)
+
+
 def carry_out(table: JobTable, now: float) -> None:
-    while table.effects:
-        table.done(table.effects.popleft(), now)
+    while table.switches.effects:
+        table.switches.done(table.switches.effects.popleft(), now)
 
 
 def running(table: JobTable, workers: int = 2, now: float = 0.0, slots: int = 4) -> Job:
-    job = table.create(workers, slots, "", now)
+    job = create_leased(table, workers, slots, "", now)
     for rank in range(workers):
         table.register(job.id, member(rank), now)
     carry_out(table, now)

@@ -212,7 +212,7 @@ def test_each_beat_needs_the_secret_of_its_job(serving: Serving) -> None:
             for number in (1, 2):
                 seen = service.jobs.job(
                     number
-                ).last_seen  # a tick may have added the time that was skipped to both
+                ).liveness.last_seen  # a tick may have added the time that was skipped to both
                 assert seen[0] > seen[1]
 
     run(body)

@@ -66,7 +66,12 @@ def test_chunks_of_a_rank_that_runs_no_server_are_refused_and_change_nothing() -
     join(table, job)
     with pytest.raises(ConflictError, match="rank 2 of job 1 runs no server of it"):
         table.heartbeat(job.id, 2, 7.0, Report(3, summed=Summed(1, 0, 0)))
-    assert (job.summed, job.last_seen[2], job.beating, job.waits) == ((0, 0, 0), 0.0, set(), {})
+    assert (job.summed, job.liveness.last_seen[2], job.liveness.beating, job.waits) == (
+        (0, 0, 0),
+        0.0,
+        set(),
+        {},
+    )
     table = new_table()
     job = running(table)
     with pytest.raises(ConflictError, match="rank 0 of job 1 runs no server of it"):
@@ -78,8 +83,10 @@ def test_registered_servers_report_for_each_of_their_jobs() -> None:
     servers = [add_server(table, name) for name in "ab"]
     jobs = [join(table, registered(table)) for _ in range(2)]
     for number, server in enumerate(servers):
-        counted = {job.key: Summed(10 * job.id + number, number, 1) for job in jobs}
-        table.server_heartbeat(server.name, server.instance, 0.0, [job.key for job in jobs], counted=counted)
+        counted = {job.placement.key: Summed(10 * job.id + number, number, 1) for job in jobs}
+        table.servers.heartbeat(
+            server.name, server.instance, 0.0, [job.placement.key for job in jobs], counted=counted
+        )
     assert [job.summed for job in jobs] == [(21, 1, 2), (41, 1, 2)]
 
 
@@ -91,10 +98,10 @@ def test_the_last_report_about_an_ended_job_counts() -> None:
     for rank in range(2):
         table.leave(job.id, rank, 0.0)
     assert job.state == "finished"
-    table.server_heartbeat("a", server.instance, 0.0, counted={job.key: Summed(7, 0, 0)})
+    table.servers.heartbeat("a", server.instance, 0.0, counted={job.placement.key: Summed(7, 0, 0)})
     assert (job.summed, job.holds_resources) == ((7, 0, 0), False)
     # Later ones are about nothing that the server has.
-    table.server_heartbeat("a", server.instance, 0.0, counted={job.key: Summed(9, 0, 0)})
+    table.servers.heartbeat("a", server.instance, 0.0, counted={job.placement.key: Summed(9, 0, 0)})
     assert job.summed == (7, 0, 0)
 
 

@@ -150,7 +150,7 @@ def test_waiting_for_a_job_whose_ranks_do_not_come_names_them(api: Api) -> None:
 
 def test_waiting_for_a_job_that_the_switch_does_not_take_says_so(api: Api) -> None:
     job = api.client.create_job(2, 8)
-    api.loop.call_soon_threadsafe(api.service.jobs.switch_lost, "s1", 0.0)
+    api.loop.call_soon_threadsafe(api.service.jobs.switches.lost, "s1", 0.0)
     register_both(api.client, job.id)
     with pytest.raises(JobError, match=r"job 1: the switch has not taken the job within 0.02 s"):
         api.client.wait_running(job.id, timeout_s=0.02)

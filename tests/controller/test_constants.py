@@ -11,7 +11,7 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
 from inagg_contract.counters import PORT_COUNTERS
-from inagg_controller.jobs.job import Policy
+from inagg_controller.jobs.limits import Policy
 from inagg_controller.switch.entries import (
     ADMISSION,
     DISPLACEMENT,

@@ -16,7 +16,15 @@ from inagg_controller.jobs.table import JobTable
 from tests.controller.server_tables import FOUR_SLOTS, ROOM, add_server, beat, worker
 from tests.controller.serving import AT, LEAF_SPINE
 from tests.controller.shared_tables import HOSTS, SHARED_SLOTS
-from tests.controller.tables import carry_out, member, new_table
+from tests.controller.tables import (
+    carry_out,
+    create_leased,
+    create_on_servers,
+    create_shared,
+    frees_place,
+    member,
+    new_table,
+)
 
 HOST = "10.0.0.1"
 
@@ -27,19 +35,19 @@ def table_with(*classes: str, **changes: Any) -> JobTable:
 
 
 def leased(table: JobTable, slots: int = 2, job_class: str = "batch", creator: str | None = None) -> Job:
-    return table.create(1, slots, "", 0.0, creator, job_class=job_class)
+    return create_leased(table, 1, slots, "", 0.0, creator, job_class=job_class)
 
 
 def shared(table: JobTable, priority: int = 0, job_class: str = "batch") -> Job:
-    return table.create_shared(1, 2, "", 0.0, colocated=True, priority=priority, job_class=job_class)
+    return create_shared(table, 1, 2, "", 0.0, colocated=True, priority=priority, job_class=job_class)
 
 
 def colocated(table: JobTable, job_class: str = "batch") -> Job:
-    return table.create_on_servers(1, 2, "", 0.0, colocated=True, job_class=job_class)
+    return create_on_servers(table, 1, 2, "", 0.0, colocated=True, job_class=job_class)
 
 
 def registered(table: JobTable, slots: int = 4, job_class: str = "batch", creator: str | None = None) -> Job:
-    return table.create_on_servers(1, slots, "", 0.0, creator, colocated=False, job_class=job_class)
+    return create_on_servers(table, 1, slots, "", 0.0, creator, colocated=False, job_class=job_class)
 
 
 def run(table: JobTable, job: Job) -> None:
@@ -70,7 +78,7 @@ def test_a_class_may_have_no_jobs_at_all() -> None:
     with pytest.raises(
         UnavailableError, match=r"class default is full: its quota is jobs=0; set another job_"
     ):
-        table.create(1, 2, "", 0.0)
+        create_leased(table, 1, 2, "", 0.0)
     assert leased(table).job_class == "batch"
 
 
@@ -86,15 +94,15 @@ def test_a_job_that_ends_frees_its_place_when_its_slots_are_free() -> None:
     table = table_with("batch,jobs=1,slots=4")
     job = leased(table, slots=4)
     run(table, job)
-    assert not table.frees_place("batch")
+    assert not frees_place(table, "batch")
     table.leave(job.id, 0, 1.0)
     assert (job.state, table.held_by("batch")) == ("finished", Held(1, {"s1": 4}, 0))
-    assert table.frees_place("batch")
+    assert frees_place(table, "batch")
     with pytest.raises(UnavailableError, match="quota is jobs=1"):
         leased(table)
     carry_out(table, 1.0)
     assert table.held_by("batch") == Held(0, {"s1": 0}, 0)
-    assert not table.frees_place("batch")
+    assert not frees_place(table, "batch")
     leased(table)
 
 
@@ -106,8 +114,8 @@ def test_a_place_is_freed_once_however_often_a_job_is_ended() -> None:
     carry_out(table, 1.0)
     table.end(first.id, 2.0)
     table.leave(first.id, 0, 2.0)
-    table.switch_lost("s1", 3.0)
-    table.switch_connected("s1")
+    table.switches.lost("s1", 3.0)
+    table.switches.connected("s1")
     table.tick(100.0)  # forgets it
     assert first.id not in table.jobs
     assert table.held_by("batch").jobs == 0  # the second was joining for too long
@@ -118,15 +126,15 @@ def test_a_place_is_freed_once_however_often_a_job_is_ended() -> None:
 
 def test_a_place_is_not_about_to_be_free_while_other_jobs_fill_the_class_or_its_switch_is_away() -> None:
     table = table_with("batch,jobs=1", "other")
-    assert not table.frees_place("unknown")
+    assert not frees_place(table, "unknown")
     job = leased(table)
     run(table, job)
     table.end(job.id, 0.0)
-    assert [table.frees_place(name) for name in ("batch", "other", "default")] == [True, False, False]
-    table.done(table.effects.popleft(), 0.0, "refused")
-    assert table.frees_place("batch")
-    table.switch_lost("s1", 1.0)
-    assert (table.frees_place("batch"), table.held_by("batch").jobs) == (False, 0)
+    assert [frees_place(table, name) for name in ("batch", "other", "default")] == [True, False, False]
+    table.switches.done(table.switches.effects.popleft(), 0.0, "refused")
+    assert frees_place(table, "batch")
+    table.switches.lost("s1", 1.0)
+    assert (frees_place(table, "batch"), table.held_by("batch").jobs) == (False, 0)
 
 
 # Slots
@@ -155,11 +163,11 @@ def test_what_is_left_of_a_quota_may_be_too_little_for_a_job(slots: int) -> None
 
 def test_slots_are_counted_in_each_switch() -> None:
     table = table_with("batch,slots=8", topology=LEAF_SPINE)
-    table.create(2, 8, "", 0.0, at=["leaf1", "leaf1"], job_class="batch")
+    create_leased(table, 2, 8, "", 0.0, at=["leaf1", "leaf1"], job_class="batch")
     assert table.held_by("batch").slots == {"leaf1": 8, "leaf2": 0, "spine1": 0, "spine2": 0}
     with pytest.raises(UnavailableError, match="have 8 slots of switch leaf1: its quota is slots=8"):
-        table.create(4, 8, "", 0.0, at=AT, job_class="batch")
-    assert table.create(2, 8, "", 0.0, at=["leaf2", "leaf2"], job_class="batch").slots == 8
+        create_leased(table, 4, 8, "", 0.0, at=AT, job_class="batch")
+    assert create_leased(table, 2, 8, "", 0.0, at=["leaf2", "leaf2"], job_class="batch").slots == 8
 
 
 @pytest.mark.parametrize(
@@ -199,8 +207,8 @@ def test_the_jobs_of_a_class_have_its_memory_of_all_servers_together() -> None:
     table = table_with(f"batch,memory={FOUR_SLOTS}")
     add_server(table, "a"), add_server(table, "b")
     job = registered(table, slots=2)
-    assert job.servers is not None
-    assert (job.servers.count, table.held_by("batch").memory) == (2, FOUR_SLOTS // 2)
+    assert job.placement.servers is not None
+    assert (job.placement.servers.count, table.held_by("batch").memory) == (2, FOUR_SLOTS // 2)
     assert registered(table, slots=8).slots == 2
     with pytest.raises(
         UnavailableError,
@@ -231,8 +239,8 @@ def test_memory_of_a_server_that_is_gone_is_not_counted() -> None:
     table = table_with(f"batch,memory={FOUR_SLOTS}")
     add_server(table, "a", memory=FOUR_SLOTS)
     registered(table)
-    server = table.servers["a"]
-    table.stop_server("a", server.instance, 1.0)
+    server = table.servers.by_name["a"]
+    table.servers.stop("a", server.instance, 1.0)
     add_server(table, "b")
     assert registered(table).slots == 4
 
@@ -251,8 +259,8 @@ def test_shared_slots_with_registered_servers_take_of_the_memory() -> None:
     table = table_with("batch,memory=4431", topology=HOSTS, shared_slots=SHARED_SLOTS)
     add_server(table, memory=ROOM)
     with pytest.raises(UnavailableError, match="have 0 bytes of registered servers, and another needs 4432"):
-        table.create_shared(1, 2, "", 0.0, colocated=False, job_class="batch")
-    assert shared(table).aggregation == "shared"
+        create_shared(table, 1, 2, "", 0.0, colocated=False, job_class="batch")
+    assert shared(table).placement.aggregation == "shared"
 
 
 # Priority and ways
@@ -265,8 +273,8 @@ def test_a_job_on_shared_slots_asks_for_the_priority_of_its_class_at_most() -> N
         match=r"^priority is 4, too high for a job of the class batch: its quota is priority=3$",
     ):
         shared(table, priority=4)
-    assert shared(table, priority=3).priority == 3
-    assert shared(table, priority=255, job_class="default").priority == 255
+    assert shared(table, priority=3).placement.priority == 3
+    assert shared(table, priority=255, job_class="default").placement.priority == 255
 
 
 @pytest.mark.parametrize(
@@ -277,7 +285,7 @@ def test_a_class_may_use_some_ways_only(quota: str, allowed: set[object]) -> Non
     table = table_with(f"batch,aggregation={quota}", topology=HOSTS, shared_slots=SHARED_SLOTS)
     for create, way in ((leased, "leased"), (shared, "shared"), (colocated, "server")):
         if create in allowed:
-            assert create(table).aggregation == way
+            assert create(table).placement.aggregation == way
         else:
             with pytest.raises(
                 UnavailableError,
@@ -303,4 +311,4 @@ def test_an_unknown_class_is_refused_with_the_known_ones(create: Any) -> None:
 def test_the_default_class_has_the_quotas_that_it_is_given() -> None:
     assert new_table().classes == {"default": JobClass(name="default")}
     table = table_with("default,slots=4")
-    assert table.create(1, 32, "", 0.0).slots == 4
+    assert create_leased(table, 1, 32, "", 0.0).slots == 4

@@ -245,7 +245,7 @@ def test_a_waiting_heartbeat_of_a_server_that_is_gone_is_answered_with_404(
                 assert (answer.status_code, answer.json()["servers"]) == (200, [])
                 reason = "server big was stopped"
             else:
-                while service.jobs.servers:
+                while service.jobs.servers.by_name:
                     clock.now += 0.1
                     await asyncio.sleep(0.001)
                     service.jobs.tick(clock.now)
@@ -381,7 +381,7 @@ def test_with_a_switch_a_server_job_runs_beside_one_on_the_switch(serving: Servi
                 ("server", "running"),
                 ("leased", "running"),
             ]
-            assert service.jobs.pools["s1"].free == 64 - 8
+            assert service.jobs.switches.pools["s1"].free == 64 - 8
 
     run(body)
 

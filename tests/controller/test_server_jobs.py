@@ -27,7 +27,16 @@ from tests.controller.server_tables import (
     tick,
     worker,
 )
-from tests.controller.tables import carry_out, member, new_table, running
+from tests.controller.tables import (
+    carry_out,
+    create_leased,
+    create_on_servers,
+    frees_memory,
+    frees_slots,
+    member,
+    new_table,
+    running,
+)
 
 # Colocated servers
 
@@ -38,15 +47,23 @@ def test_a_job_with_colocated_servers_runs_when_each_of_them_serves_it() -> None
     table.register(job.id, worker(1), 0.0)
     assert seats(job) == []
     table.register(job.id, worker(0), 0.0)
-    assert job.servers is not None
-    assert job.servers.seats == (Seat("rank 0", 0x0A000001, 5000, 0), Seat("rank 1", 0x0A000002, 5000, 1))
-    assert (job.state, job.results_ip, job.group, table.installed()) == ("joining", None, None, {})
+    assert job.placement.servers is not None
+    assert job.placement.servers.seats == (
+        Seat("rank 0", 0x0A000001, 5000, 0),
+        Seat("rank 1", 0x0A000002, 5000, 1),
+    )
+    assert (job.state, job.placement.results_ip, job.placement.group, table.switches.installed()) == (
+        "joining",
+        None,
+        None,
+        {},
+    )
     table.serve(job.id, 1, 0.1)
     table.serve(job.id, 1, 0.1)
     assert (job.state, serving(job)) == ("joining", {1})
     table.serve(job.id, 0, 0.2)
-    assert (job.state, serving(job), job.last_seen) == ("running", {0, 1}, {0: 0.2, 1: 0.2})
-    assert not table.effects
+    assert (job.state, serving(job), job.liveness.last_seen) == ("running", {0, 1}, {0: 0.2, 1: 0.2})
+    assert not table.switches.effects
 
 
 def test_with_fewer_slots_than_workers_only_the_first_ranks_serve() -> None:
@@ -182,7 +199,7 @@ def test_unicast_changes_nothing_for_a_job_on_servers() -> None:
     job = join(table, colocated(table))
     version = table.version
     assert table.unicast(job.id) is job
-    assert (table.version, list(table.effects)) == (version, [])
+    assert (table.version, list(table.switches.effects)) == (version, [])
 
 
 def test_a_job_on_servers_finishes_when_all_ranks_have_left() -> None:
@@ -212,8 +229,8 @@ def test_a_job_leases_memory_of_every_server_that_has_enough() -> None:
     assert (a.free, b.free, small.free) == (ROOM - 4432, 0, 100)
     join(table, job)
     assert seats(job) == ["a", "b"]
-    assert job.servers is not None
-    assert job.servers.seats[1] == Seat("b", 0x0A000162, 18754, None)
+    assert job.placement.servers is not None
+    assert job.placement.servers.seats[1] == Seat("b", 0x0A000162, 18754, None)
 
 
 @pytest.mark.parametrize(("memories", "chosen"), [((8864, 100), ["a"]), ((4432, 4432), ["a", "b"])])
@@ -227,7 +244,7 @@ def test_more_servers_need_less_memory_of_each(memories: tuple[int, int], chosen
 def test_a_job_has_at_most_64_servers_and_at_most_one_a_slot() -> None:
     table = table_without_switch()
     for number in range(70):
-        table.register_server(f"s{number}", 0x0A000200 + number, 18754, ROOM, 0.0)
+        table.servers.register(f"s{number}", 0x0A000200 + number, 18754, ROOM, 0.0)
     counts = [len(seats(join(table, registered(table, slots=slots)))) for slots in (2, 8, 128)]
     assert counts == [2, 8, 64]
 
@@ -274,24 +291,24 @@ def test_the_jobs_of_one_host_leave_memory_to_others() -> None:
 def test_the_number_of_jobs_on_servers_is_limited(creator: str | None) -> None:
     table = table_without_switch(max_server_jobs=4, host_share=0.75)
     jobs = [
-        table.create_on_servers(1, 2, "", 0.0, creator, colocated=True)
+        create_on_servers(table, 1, 2, "", 0.0, creator, colocated=True)
         for _ in range(4 if creator is None else 3)
     ]
     with pytest.raises(UnavailableError, match="jobs on servers, the limit"):
-        table.create_on_servers(1, 2, "", 0.0, creator, colocated=True)
+        create_on_servers(table, 1, 2, "", 0.0, creator, colocated=True)
     table.end(jobs[0].id, 0.0)
-    table.create_on_servers(1, 2, "", 0.0, creator, colocated=True)
+    create_on_servers(table, 1, 2, "", 0.0, creator, colocated=True)
 
 
 @pytest.mark.parametrize("creator", [None, "10.0.0.1"])
 def test_the_number_of_ranks_of_jobs_on_servers_is_limited(creator: str | None) -> None:
     table = table_without_switch(max_server_ranks=8, host_share=0.5)
-    first = table.create_on_servers(3 if creator else 7, 2, "", 0.0, creator, colocated=True)
+    first = create_on_servers(table, 3 if creator else 7, 2, "", 0.0, creator, colocated=True)
     with pytest.raises(UnavailableError, match="ranks on servers, the limit"):
-        table.create_on_servers(2, 2, "", 0.0, creator, colocated=True)
-    table.create_on_servers(1, 2, "", 0.0, creator, colocated=True)
+        create_on_servers(table, 2, 2, "", 0.0, creator, colocated=True)
+    create_on_servers(table, 1, 2, "", 0.0, creator, colocated=True)
     table.end(first.id, 0.0)
-    table.create_on_servers(3, 2, "", 0.0, creator, colocated=True)
+    create_on_servers(table, 3, 2, "", 0.0, creator, colocated=True)
 
 
 # Orders and heartbeats
@@ -308,7 +325,7 @@ def test_a_server_is_ordered_to_serve_a_job_from_its_last_registration_to_its_en
     beat(table, a, job)
     assert (job.state, serving(job)) == ("joining", {0})
     beat(table, b, job, now=0.5)
-    assert (job.state, serving(job), job.last_seen) == ("running", {0, 1}, {0: 0.5, 1: 0.5})
+    assert (job.state, serving(job), job.liveness.last_seen) == ("running", {0, 1}, {0: 0.5, 1: 0.5})
     assert ordered(table, a) == [job.id]
     table.end(job.id, 1.0)
     assert (ordered(table, a), ordered(table, b)) == ([], [])
@@ -318,7 +335,9 @@ def test_a_job_of_another_epoch_does_not_count() -> None:
     table = table_without_switch()
     server = add_server(table)
     job = join(table, registered(table))
-    table.server_heartbeat("a", server.instance, 0.0, [JobKey(job.id, job.epoch - 1), JobKey(99, job.epoch)])
+    table.servers.heartbeat(
+        "a", server.instance, 0.0, [JobKey(job.id, job.placement.epoch - 1), JobKey(99, job.placement.epoch)]
+    )
     assert (job.state, serving(job)) == ("joining", set())
 
 
@@ -338,7 +357,7 @@ def test_a_job_that_a_server_refuses_fails_and_its_memory_there_is_free() -> Non
     a, b = add_server(table, "a"), add_server(table, "b")
     job = join(table, registered(table))
     beat(table, b, job)
-    table.server_heartbeat("a", a.instance, 0.0, [], {job.key: "cannot lock 4432 bytes"})
+    table.servers.heartbeat("a", a.instance, 0.0, [], {job.placement.key: "cannot lock 4432 bytes"})
     assert (job.state, job.reason) == ("failed", "server a: cannot lock 4432 bytes")
     assert (a.free, b.free) == (ROOM, ROOM - 4432)
     assert (ordered(table, a), ordered(table, b)) == ([], [])
@@ -351,8 +370,8 @@ def test_a_refusal_of_a_job_that_is_not_the_servers_or_not_known_changes_nothing
     b = add_server(table, "b")
     waiting = registered(table)
     beat(table, a, job)
-    refused = {job.key: "no", JobKey(99, 1): "no", waiting.key: "no"}
-    table.server_heartbeat("b", b.instance, 0.0, [], refused)
+    refused = {job.placement.key: "no", JobKey(99, 1): "no", waiting.placement.key: "no"}
+    table.servers.heartbeat("b", b.instance, 0.0, [], refused)
     assert (job.state, waiting.state) == ("running", "joining")
 
 
@@ -386,14 +405,14 @@ def test_memory_is_free_once_a_job_has_ended_and_the_server_has_said_that_it_doe
     job = join(table, registered(table))
     beat(table, server, job)
     table.end(job.id, 1.0)
-    assert (server.free, job.holds_resources, table.frees_memory) == (0, True, True)
+    assert (server.free, job.holds_resources, frees_memory(table)) == (0, True, True)
     beat(table, server, job, now=1.0)  # it has not heard of the end yet
     assert server.free == 0
     tick(table, 1.0, 5.0)
     with pytest.raises(UnavailableError, match="at most 0 are free"):
         registered(table)
     beat(table, server, now=5.0)
-    assert (server.free, job.holds_resources, table.frees_memory) == (FOUR_SLOTS, False, False)
+    assert (server.free, job.holds_resources, frees_memory(table)) == (FOUR_SLOTS, False, False)
     assert registered(table).slots == 4
 
 
@@ -438,7 +457,7 @@ def test_slots_of_a_switch_do_not_wait_for_the_memory_of_servers() -> None:
     job = join(table, registered(table))
     beat(table, server, job)
     table.end(job.id, 0.0)
-    assert (table.frees_memory, table.frees_slots) == (True, False)
+    assert (frees_memory(table), frees_slots(table)) == (True, False)
 
 
 # Servers that are lost, stop or start again
@@ -462,7 +481,7 @@ def test_a_silent_server_is_lost_and_its_jobs_fail(running: bool) -> None:
     table.tick(5.0)
     reason = "server a at 10.0.1.97:18754 was lost: no heartbeat for 5 s"
     assert (job.state, job.reason) == ("failed", reason)
-    assert (list(table.servers), other.state) == (["b"], "joining")
+    assert (list(table.servers.by_name), other.state) == (["b"], "joining")
     with pytest.raises(UnknownServerError, match="no server a with instance 1: it was lost"):
         beat(table, a, job)
     assert job.holds_resources
@@ -476,9 +495,9 @@ def test_a_heartbeat_just_in_time_keeps_a_server() -> None:
     tick(table, 0.0, 4.9)
     beat(table, server, now=4.95)
     tick(table, 5.0, 9.9)
-    assert list(table.servers) == ["a"]
+    assert list(table.servers.by_name) == ["a"]
     tick(table, 10.0, 10.0)
-    assert list(table.servers) == []
+    assert list(table.servers.by_name) == []
 
 
 def test_time_in_which_the_controller_itself_stood_still_is_not_held_against_servers() -> None:
@@ -486,11 +505,11 @@ def test_time_in_which_the_controller_itself_stood_still_is_not_held_against_ser
     add_server(table)
     table.tick(0.1)
     table.tick(60.0)
-    assert list(table.servers) == ["a"]
+    assert list(table.servers.by_name) == ["a"]
     tick(table, 60.1, 64.0)
-    assert list(table.servers) == ["a"]
+    assert list(table.servers.by_name) == ["a"]
     tick(table, 64.1, 65.1)
-    assert list(table.servers) == []
+    assert list(table.servers.by_name) == []
 
 
 def test_a_server_that_starts_again_fails_the_jobs_of_its_earlier_start() -> None:
@@ -498,11 +517,11 @@ def test_a_server_that_starts_again_fails_the_jobs_of_its_earlier_start() -> Non
     before = add_server(table)
     job = join(table, registered(table))
     beat(table, before, job)
-    after = table.register_server("a", before.ip, before.udp_port, ROOM, 1.0)
+    after = table.servers.register("a", before.ip, before.udp_port, ROOM, 1.0)
     assert (job.state, job.holds_resources) == ("failed", False)
     assert job.reason == "server a was started again: the sums in its memory are gone"
     assert after.instance > before.instance
-    assert (table.servers, after.free) == ({"a": after}, ROOM)
+    assert (table.servers.by_name, after.free) == ({"a": after}, ROOM)
     with pytest.raises(UnknownServerError):
         beat(table, before, job)
     beat(table, after)
@@ -512,20 +531,20 @@ def test_a_name_belongs_to_one_server_while_it_lives() -> None:
     table = table_without_switch()
     server = add_server(table)
     with pytest.raises(ConflictError, match="has the name a: give this one another"):
-        table.register_server("a", server.ip + 1, server.udp_port, ROOM, 1.0)
-    assert table.servers == {"a": server}
+        table.servers.register("a", server.ip + 1, server.udp_port, ROOM, 1.0)
+    assert table.servers.by_name == {"a": server}
     tick(table, 1.0, 6.0)
-    assert table.register_server("a", server.ip + 1, server.udp_port, ROOM, 6.0).instance > server.instance
+    assert table.servers.register("a", server.ip + 1, server.udp_port, ROOM, 6.0).instance > server.instance
 
 
 def test_a_server_at_the_address_of_another_replaces_it() -> None:
     table = table_without_switch()
     old = add_server(table)
-    neighbour = table.register_server("neighbour", old.ip, 18755, 0, 0.0)
+    neighbour = table.servers.register("neighbour", old.ip, 18755, 0, 0.0)
     job = join(table, registered(table))
-    new = table.register_server("new", old.ip, old.udp_port, ROOM, 1.0)
+    new = table.servers.register("new", old.ip, old.udp_port, ROOM, 1.0)
     assert job.reason == "server a was started again: the sums in its memory are gone"
-    assert table.servers == {"neighbour": neighbour, "new": new}
+    assert table.servers.by_name == {"neighbour": neighbour, "new": new}
 
 
 def test_a_server_that_stops_fails_its_jobs() -> None:
@@ -533,12 +552,12 @@ def test_a_server_that_stops_fails_its_jobs() -> None:
     server = add_server(table)
     job, other = join(table, registered(table)), join(table, colocated(table))
     with pytest.raises(UnknownServerError):
-        table.stop_server("a", server.instance + 1, 0.0)
-    table.stop_server("a", server.instance, 0.0)
+        table.servers.stop("a", server.instance + 1, 0.0)
+    table.servers.stop("a", server.instance, 0.0)
     assert (job.state, job.reason, other.state) == ("failed", "server a was stopped", "joining")
-    assert (table.servers, job.holds_resources) == ({}, False)
+    assert (table.servers.by_name, job.holds_resources) == ({}, False)
     with pytest.raises(UnknownServerError):
-        table.stop_server("a", server.instance, 0.0)
+        table.servers.stop("a", server.instance, 0.0)
 
 
 def test_a_lost_server_frees_what_waited_for_its_word() -> None:
@@ -564,34 +583,34 @@ def test_jobs_on_switches_and_on_servers_do_not_touch_one_another() -> None:
     )
     beat(table, server, on_server)
     serve_all(table, in_ranks)
-    table.switch_lost("s1", 1.0)
+    table.switches.lost("s1", 1.0)
     assert [job.state for job in (on_switch, on_server, in_ranks)] == ["failed", "running", "running"]
-    table.switch_connected("s1")
+    table.switches.connected("s1")
     again = running(table, now=1.0)
-    table.stop_server("a", server.instance, 1.0)
+    table.servers.stop("a", server.instance, 1.0)
     assert [job.state for job in (again, on_server, in_ranks)] == ["running", "failed", "running"]
-    assert not table.effects
+    assert not table.switches.effects
 
 
 def test_a_switch_that_connects_again_installs_nothing_for_jobs_on_servers() -> None:
     table = new_table()
     join(table, colocated(table))
-    table.switch_lost("s1", 1.0)
-    table.switch_connected("s1")
-    assert not table.effects
+    table.switches.lost("s1", 1.0)
+    table.switches.connected("s1")
+    assert not table.switches.effects
 
 
 def test_a_controller_without_a_switch_refuses_jobs_on_switches() -> None:
     table = table_without_switch()
     with pytest.raises(UnavailableError, match="has no switch; aggregation = server needs none"):
-        table.create(2, 4, "", 0.0)
+        create_leased(table, 2, 4, "", 0.0)
     assert table.jobs == {}
 
 
 def test_epochs_and_numbers_are_shared_by_all_jobs() -> None:
     table = new_table()
-    jobs = [table.create(1, 2, "", 0.0), colocated(table), table.create(1, 2, "", 0.0)]
-    assert [(job.id, job.epoch, job.aggregation) for job in jobs] == [
+    jobs = [create_leased(table, 1, 2, "", 0.0), colocated(table), create_leased(table, 1, 2, "", 0.0)]
+    assert [(job.id, job.placement.epoch, job.placement.aggregation) for job in jobs] == [
         (1, 100, "leased"),
         (2, 101, "server"),
         (3, 102, "leased"),

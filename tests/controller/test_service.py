@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from inagg_controller.jobs.job import Policy
+from inagg_controller.jobs.limits import Policy
 from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import ADMISSION, QUEUE, RECEIVER
 from tests.controller.memory_switch import MemorySwitch
@@ -396,7 +396,7 @@ def test_a_lease_is_kept_until_the_switch_has_let_go_of_the_entries(
             number = await start_job(client, slots=32)
             memory_switch.refuse_removal = lambda entity: True
             await client.delete(f"/jobs/{number}")
-            await settle(lambda: service.jobs.job(number).retry_at is not None)
+            await settle(lambda: service.jobs.job(number).placement.retry_at is not None)
             assert (await client.post("/jobs", json={"workers": 1, "slots": 2})).status_code == 503
             memory_switch.refuse_removal = lambda entity: False
             clock.now = 1.0

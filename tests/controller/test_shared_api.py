@@ -274,7 +274,11 @@ def test_auto_takes_shared_slots_before_servers_alone(serving: Serving) -> None:
         async with serving(shared_slots=SHARED_SLOTS, max_shared_jobs=6) as (client, service, _):
             found = [(await create(client, aggregation="auto", priority=3))["aggregation"] for _ in range(14)]
             assert found == ["leased"] * 6 + ["shared"] * 6 + ["server"] * 2
-            assert {job.priority for job in service.jobs.jobs.values() if job.aggregation == "shared"} == {3}
+            assert {
+                job.placement.priority
+                for job in service.jobs.jobs.values()
+                if job.placement.aggregation == "shared"
+            } == {3}
 
     run(body)
 

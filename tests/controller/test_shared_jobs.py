@@ -13,7 +13,10 @@ import pytest
 
 from inagg_controller.errors import ConflictError, InvalidRequestError, UnavailableError
 from inagg_controller.fabric.topology import Topology
-from inagg_controller.jobs.job import Install, Job, Limits, Regroup, Remove
+from inagg_controller.jobs.effects import Install, Regroup, Remove
+from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.limits import Limits
+from inagg_controller.jobs.placement import State
 from inagg_controller.jobs.servers import Seat, Server
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import (
@@ -41,7 +44,16 @@ from tests.controller.server_tables import (
 )
 from tests.controller.serving import LEAF_SPINE
 from tests.controller.shared_tables import HOSTS, SHARED_SLOTS, values
-from tests.controller.tables import carry_out, new_table, running
+from tests.controller.tables import (
+    carry_out,
+    create_leased,
+    create_on_servers,
+    create_shared,
+    frees_memory,
+    frees_slots,
+    new_table,
+    running,
+)
 from tests.switch.inagg.packets import DATA, INAGG_PORT, RESULT, Inagg, ethernet, ipv4, read_result, udp
 
 
@@ -64,11 +76,11 @@ join = partial(register_all, member=member)
 
 
 def colocated(table: JobTable, workers: int = 2, slots: int = 4, creator: str | None = None) -> Job:
-    return table.create_shared(workers, slots, "", 0.0, creator, colocated=True)
+    return create_shared(table, workers, slots, "", 0.0, creator, colocated=True)
 
 
 def registered(table: JobTable, workers: int = 2, slots: int = 4) -> Job:
-    return table.create_shared(workers, slots, "", 0.0, colocated=False)
+    return create_shared(table, workers, slots, "", 0.0, colocated=False)
 
 
 def started(table: JobTable) -> Job:
@@ -81,8 +93,8 @@ def started(table: JobTable) -> Job:
 
 
 def entries(job: Job) -> JobEntries:
-    assert job.entries is not None
-    return job.entries["s1"]
+    assert job.placement.entries
+    return job.placement.entries["s1"]
 
 
 # When a job runs
@@ -92,12 +104,15 @@ def entries(job: Job) -> JobEntries:
 def test_a_job_runs_when_its_entries_are_in_and_all_its_servers_serve(first: str) -> None:
     table = shared_table()
     job = colocated(table)
-    assert (job.aggregation, job.leases, job.slots) == ("shared", {}, 4)
+    assert (job.placement.aggregation, job.placement.leases, job.slots) == ("shared", {}, 4)
     table.register(job.id, member(1), 0.0)
-    assert (not table.effects, seats(job)) == (True, [])
+    assert (not table.switches.effects, seats(job)) == (True, [])
     table.register(job.id, member(0), 0.0)
-    assert job.servers is not None
-    assert job.servers.seats == (Seat("rank 0", 0x0A000001, 5000, 0), Seat("rank 1", 0x0A000002, 5000, 1))
+    assert job.placement.servers is not None
+    assert job.placement.servers.seats == (
+        Seat("rank 0", 0x0A000001, 5000, 0),
+        Seat("rank 1", 0x0A000002, 5000, 1),
+    )
     if first == "entries":
         carry_out(table, 0.1)
         table.serve(job.id, 0, 0.2)
@@ -107,8 +122,8 @@ def test_a_job_runs_when_its_entries_are_in_and_all_its_servers_serve(first: str
         serve_all(table, job, 0.2)
         assert job.state == "joining"
         carry_out(table, 0.3)
-    assert (job.state, job.last_seen) == ("running", {0: 0.3, 1: 0.3})
-    assert not table.effects
+    assert (job.state, job.liveness.last_seen) == ("running", {0: 0.3, 1: 0.3})
+    assert not table.switches.effects
 
 
 def test_a_job_with_registered_servers_runs_when_they_serve_it() -> None:
@@ -130,11 +145,15 @@ def test_servers_have_their_orders_also_while_the_switch_is_away() -> None:
     table = shared_table()
     server = add_server(table)
     job = registered(table)
-    table.switch_lost("s1", 0.0)
+    table.switches.lost("s1", 0.0)
     join(table, job)
-    assert (ordered(table, server), job.placed, list(table.effects)) == ([job.id], True, [])
+    assert (ordered(table, server), job.placement.in_use, list(table.switches.effects)) == (
+        [job.id],
+        True,
+        [],
+    )
     beat(table, server, job)
-    table.switch_connected("s1")
+    table.switches.connected("s1")
     carry_out(table, 1.0)
     assert job.state == "running"
 
@@ -157,7 +176,7 @@ def test_a_job_finishes_when_all_ranks_have_left() -> None:
         table.leave(job.id, rank, 1.0)
     assert (job.state, job.holds_resources) == ("finished", True)
     carry_out(table, 1.0)
-    assert (job.entries, job.holds_resources) == (None, False)
+    assert (job.placement.entries, job.holds_resources) == ({}, False)
     tick(table, 1.0, 31.0)
     assert table.jobs == {}
 
@@ -167,9 +186,9 @@ def test_a_job_finishes_when_all_ranks_have_left() -> None:
 
 def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
     table = shared_table()
-    job = table.create_shared(2, 4, "", 0.0, colocated=True, priority=7)
+    job = create_shared(table, 2, 4, "", 0.0, colocated=True, priority=7)
     join(table, job)
-    (effect,) = table.effects
+    (effect,) = table.switches.effects
     assert isinstance(effect, Install)
     made = effect.entries["s1"]
     lease = {"all": 0b11, "slot_base": 0, "slot_mask": 0, "epoch": 100, "result_group": 2}
@@ -234,14 +253,14 @@ def test_the_entries_make_the_switch_combine_and_pass_results_on(unicast: bool) 
             assert [port for port, _ in results] == [1, 2]
             for rank, result in enumerate(read_result(sent) for _, sent in results):
                 own = (member(rank).ip, 4000)
-                to_all = (job.results_ip, INAGG_PORT)
+                to_all = (job.placement.results_ip, INAGG_PORT)
                 assert (result.dst_ip, result.dst_port) == (own if unicast else to_all)
         assert program.counter("slot_combined")[2][0] == 8
 
 
 def frame(job: Job, rank: int, chunk: int, kind: int, udp_port: int = 4000) -> bytes:
     """A packet of a rank or of its server to the switch, with 1 << rank in each word."""
-    header = Inagg(kind=kind, job=job.id, epoch=job.epoch, rank=rank, chunk=chunk)
+    header = Inagg(kind=kind, job=job.id, epoch=job.placement.epoch, rank=rank, chunk=chunk)
     payload = header.encode() + b"".join((1 << rank).to_bytes(256, "big") for _ in range(4))
     packet = ipv4(member(rank).ip, 0x0A0000FD, udp(udp_port, INAGG_PORT, payload))
     return ethernet(0x024941000001, member(rank).mac, 0x0800, packet)
@@ -272,7 +291,7 @@ def test_registered_servers_are_reached_as_the_topology_says() -> None:
 def test_servers_at_one_address_need_one_entry_for_their_results() -> None:
     table = shared_table()
     for number in range(2):
-        table.register_server(f"a{number}", 0x0A000161, 18754 + number, ROOM, 0.0)
+        table.servers.register(f"a{number}", 0x0A000161, 18754 + number, ROOM, 0.0)
     job = join(table, registered(table))
     assert [match for match, _ in values(entries(job), PARENT)] == [
         {"port": 4, "source": 0x0A000161, "job": 1}
@@ -294,14 +313,14 @@ def test_a_job_that_is_changed_to_unicast_waits_for_the_switch() -> None:
     table = shared_table()
     job = join(table, colocated(table))
     carry_out(table, 0.0)
-    assert job.results_ip == 0xEFC00001
+    assert job.placement.results_ip == 0xEFC00001
     table.unicast(job.id)
     serve_all(table, job)
     assert job.state == "joining"
-    (change,) = table.effects
+    (change,) = table.switches.effects
     assert isinstance(change, Regroup)
     carry_out(table, 1.0)
-    assert (table.job(job.id).results_ip, table.job(job.id).state) == (None, "running")
+    assert (table.job(job.id).placement.results_ip, table.job(job.id).state) == (None, "running")
     assert entries(job).group.replicas == ((1, 1), (2, 2))
 
 
@@ -316,7 +335,7 @@ def test_a_running_job_can_be_changed_to_unicast() -> None:
 def test_a_job_of_one_worker_has_no_multicast_address() -> None:
     table = shared_table()
     job = join(table, colocated(table, workers=1))
-    assert (job.results_ip, entries(job).group.replicas) == (None, ((1, 1),))
+    assert (job.placement.results_ip, entries(job).group.replicas) == (None, ((1, 1),))
 
 
 # Its servers
@@ -327,8 +346,8 @@ def test_a_job_of_one_worker_has_no_multicast_address() -> None:
 )
 def test_the_number_of_colocated_servers_is_a_power_of_two(workers: int, slots: int, count: int) -> None:
     job = colocated(shared_table(), workers, slots)
-    assert job.servers is not None
-    assert job.servers.count == count
+    assert job.placement.servers is not None
+    assert job.placement.servers.count == count
 
 
 def test_the_number_of_registered_servers_is_a_power_of_two() -> None:
@@ -336,7 +355,7 @@ def test_the_number_of_registered_servers_is_a_power_of_two() -> None:
     for name in "abc":
         add_server(table, name)
     assert seats(join(table, registered(table))) == ["a", "b"]
-    assert [server.free for server in table.servers.values()] == [ROOM - 4432, ROOM - 4432, ROOM]
+    assert [server.free for server in table.servers.by_name.values()] == [ROOM - 4432, ROOM - 4432, ROOM]
 
 
 def test_one_server_is_chosen_if_two_have_too_little_memory() -> None:
@@ -384,10 +403,12 @@ def test_servers_that_the_switch_cannot_reach_are_not_chosen() -> None:
 
 def test_a_server_at_another_switch_is_not_reached() -> None:
     table = shared_table(topology=LEAF_SPINE)
-    table.register_server("h3", 0x0A000003, 18754, ROOM, 0.0)  # at leaf2
+    table.servers.register("h3", 0x0A000003, 18754, ROOM, 0.0)  # at leaf2
     with pytest.raises(UnavailableError, match="no switch of the job has the aggregation servers h3"):
-        table.create_shared(2, 4, "", 0.0, at=["leaf1"] * 2, colocated=False)
-    assert table.create_shared(2, 4, "", 0.0, at=["leaf2"] * 2, colocated=False).servers is not None
+        create_shared(table, 2, 4, "", 0.0, at=["leaf1"] * 2, colocated=False)
+    assert (
+        create_shared(table, 2, 4, "", 0.0, at=["leaf2"] * 2, colocated=False).placement.servers is not None
+    )
 
 
 def test_without_a_registered_server_the_refusal_says_what_to_do() -> None:
@@ -400,10 +421,10 @@ def test_without_a_registered_server_the_refusal_says_what_to_do() -> None:
 
 def test_the_shared_slots_are_not_leased() -> None:
     table = shared_table()
-    assert (table.pools["s1"].free, table.pools["s1"].size) == (48, 48)
-    granted = [table.create(1, 8, "", 0.0).slots for _ in range(3)]
-    assert (granted, table.pools["s1"].free) == ([8, 8, 8], 0)
-    assert max(lease.base + lease.size for lease in table.pools["s1"].leases) == 48
+    assert (table.switches.pools["s1"].free, table.switches.pools["s1"].size) == (48, 48)
+    granted = [create_leased(table, 1, 8, "", 0.0).slots for _ in range(3)]
+    assert (granted, table.switches.pools["s1"].free) == ([8, 8, 8], 0)
+    assert max(lease.base + lease.size for lease in table.switches.pools["s1"].leases) == 48
     assert colocated(table).slots == 4
 
 
@@ -418,7 +439,7 @@ def test_without_shared_slots_jobs_are_refused() -> None:
     table = shared_table(shared_slots=0)
     with pytest.raises(UnavailableError, match="has no shared slots: start the controller with --shared-s"):
         colocated(table)
-    assert (table.jobs, table.pools["s1"].free) == ({}, 64)
+    assert (table.jobs, table.switches.pools["s1"].free) == ({}, 64)
 
 
 @pytest.mark.parametrize("slots", [-1, 24, 64])
@@ -435,7 +456,7 @@ def test_without_a_switch_jobs_are_refused() -> None:
 
 def test_a_switch_that_is_away_refuses_jobs() -> None:
     table = shared_table()
-    table.switch_lost("s1", 0.0)
+    table.switches.lost("s1", 0.0)
     with pytest.raises(UnavailableError, match="switch s1 is not connected; try again in a moment"):
         colocated(table)
 
@@ -480,10 +501,10 @@ def test_one_host_leaves_room_in_the_tables_to_others() -> None:
 
 def test_a_lost_switch_fails_a_running_job_and_not_one_on_servers_alone() -> None:
     table = shared_table()
-    job, alone = started(table), table.create_on_servers(1, 2, "", 0.0, colocated=True)
-    table.switch_lost("s1", 1.0)
+    job, alone = started(table), create_on_servers(table, 1, 2, "", 0.0, colocated=True)
+    table.switches.lost("s1", 1.0)
     assert (job.state, job.reason) == ("failed", "switch s1 was lost: the sums in its slots are gone")
-    assert (job.holds_resources, alone.state, list(table.effects)) == (False, "joining", [])
+    assert (job.holds_resources, alone.state, list(table.switches.effects)) == (False, "joining", [])
 
 
 @pytest.mark.parametrize("served", [False, True])
@@ -491,15 +512,15 @@ def test_a_joining_job_is_installed_again_after_the_switch_was_lost(served: bool
     table = shared_table()
     job = join(table, colocated(table))
     if served:
-        table.effects.popleft()  # half of it may be in the switch
+        table.switches.effects.popleft()  # half of it may be in the switch
         serve_all(table, job)
     else:
         carry_out(table, 0.0)
-    table.switch_lost("s1", 1.0)
-    assert (job.state, job.entries, job.installed) == ("joining", None, False)
+    table.switches.lost("s1", 1.0)
+    assert (job.state, job.placement.entries, job.placement.state) == ("joining", {}, State.PLANNED)
     serve_all(table, job)
     assert job.state == "joining"
-    table.switch_connected("s1")
+    table.switches.connected("s1")
     carry_out(table, 2.0)
     assert job.state == "running"
 
@@ -508,9 +529,9 @@ def test_a_switch_that_refuses_the_entries_fails_the_job() -> None:
     table = shared_table()
     job = join(table, colocated(table))
     serve_all(table, job)
-    table.done(table.effects.popleft(), 1.0, "full")
+    table.switches.done(table.switches.effects.popleft(), 1.0, "full")
     assert (job.state, job.reason) == ("failed", "the switch refused the job's entries: full")
-    (removal,) = table.effects
+    (removal,) = table.switches.effects
     assert isinstance(removal, Remove)
     carry_out(table, 1.0)
     assert not job.holds_resources
@@ -531,13 +552,13 @@ def test_a_server_that_is_gone_fails_the_job(way: str, installed: bool) -> None:
         for rank in range(2):
             table.heartbeat(job.id, rank, 2.5)
         tick(table, 2.6, 5.0)
-        assert table.servers == {}
+        assert table.servers.by_name == {}
     elif way == "stopped":
-        table.stop_server("a", server.instance, 1.0)
+        table.servers.stop("a", server.instance, 1.0)
     elif way == "started again":
         add_server(table)
     elif way == "refused":
-        table.server_heartbeat("a", server.instance, 1.0, [], {job.key: "refused"})
+        table.servers.heartbeat("a", server.instance, 1.0, [], {job.placement.key: "refused"})
     else:
         beat(table, server, now=1.0)
         if not installed:  # it has not served it yet
@@ -547,7 +568,7 @@ def test_a_server_that_is_gone_fails_the_job(way: str, installed: bool) -> None:
     assert job.reason is not None
     assert way in job.reason
     carry_out(table, 6.0)
-    assert (job.entries, job.holds_resources) == (None, False)
+    assert (job.placement.entries, job.holds_resources) == ({}, False)
 
 
 def test_a_job_that_is_not_ready_in_time_names_what_is_missing() -> None:
@@ -557,7 +578,7 @@ def test_a_job_that_is_not_ready_in_time_names_what_is_missing() -> None:
     tick(table, 0.0, 20.0)
     assert (job.state, job.reason) == ("failed", "server rank 0 does not serve it")
     assert never.reason == "ranks [0] did not join in time"
-    late = join(table, table.create_shared(2, 4, "", 20.0, colocated=True))
+    late = join(table, create_shared(table, 2, 4, "", 20.0, colocated=True))
     serve_all(table, late)
     tick(table, 20.1, 40.0)
     assert late.reason == "its entries were not in the switches in time"
@@ -584,24 +605,24 @@ def test_an_ended_job_holds_what_it_has_until_switch_and_servers_have_forgotten_
     carry_out(table, 0.0)
     beat(table, server, job)
     table.end(job.id, 1.0)
-    assert (ordered(table, server), table.frees_memory, table.frees_slots) == ([], True, False)
+    assert (ordered(table, server), frees_memory(table), frees_slots(table)) == ([], True, False)
     if first == "switch":
         carry_out(table, 1.0)
-        assert (job.entries, job.holds_resources, server.free) == (None, True, 0)
+        assert (job.placement.entries, job.holds_resources, server.free) == ({}, True, 0)
         beat(table, server, now=1.5)
     else:
         beat(table, server, now=1.5)
-        assert (server.free, job.holds_resources, table.frees_memory) == (FOUR_SLOTS, True, False)
-        assert len(table.effects) == 1
+        assert (server.free, job.holds_resources, frees_memory(table)) == (FOUR_SLOTS, True, False)
+        assert len(table.switches.effects) == 1
         carry_out(table, 2.0)
-    assert (job.entries, job.holds_resources, server.free) == (None, False, FOUR_SLOTS)
+    assert (job.placement.entries, job.holds_resources, server.free) == ({}, False, FOUR_SLOTS)
 
 
 def test_a_removal_that_the_switch_refuses_is_repeated() -> None:
     table = shared_table()
     job = started(table)
     table.end(job.id, 1.0)
-    table.done(table.effects.popleft(), 1.0, "busy")
+    table.switches.done(table.switches.effects.popleft(), 1.0, "busy")
     assert job.holds_resources
     tick(table, 1.0, 2.1)
     carry_out(table, 2.1)
@@ -613,7 +634,7 @@ def test_a_job_that_never_was_complete_holds_nothing_after_its_end() -> None:
     server = add_server(table)
     job = registered(table)
     table.end(job.id, 0.0)
-    assert (server.free, job.holds_resources, list(table.effects)) == (ROOM, False, [])
+    assert (server.free, job.holds_resources, list(table.switches.effects)) == (ROOM, False, [])
 
 
 def test_jobs_of_all_three_kinds_run_beside_one_another() -> None:
@@ -622,4 +643,4 @@ def test_jobs_of_all_three_kinds_run_beside_one_another() -> None:
     table.end(leased.id, 1.0)
     carry_out(table, 1.0)
     assert (shared.state, leased.holds_resources) == ("running", False)
-    assert shared.group not in (None, leased.group)
+    assert shared.placement.group not in (None, leased.placement.group)

@@ -8,13 +8,14 @@ import pytest
 
 from inagg_contract.constants import INAGG_PORT
 from inagg_controller.errors import InvalidRequestError, UnavailableError
-from inagg_controller.jobs.job import Install, Job
+from inagg_controller.jobs.effects import Install
+from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import PARENT, SERVER, SHARING, UPLINK, JobEntries
 from tests.controller.server_tables import ROOM, serve_all
 from tests.controller.serving import AT, LEAF_SPINE
 from tests.controller.shared_tables import SHARED_SLOTS, values
-from tests.controller.tables import carry_out, new_table
+from tests.controller.tables import carry_out, create_leased, create_shared, new_table
 from tests.controller.tree_tables import member
 
 SPINE1 = 0x0A00FF03
@@ -26,14 +27,14 @@ def tree_table(**limits: Any) -> JobTable:
 
 
 def create(table: JobTable, at: list[str] = AT, *, colocated: bool = True) -> Job:
-    return table.create_shared(len(at), 4, "", 0.0, at=at, colocated=colocated)
+    return create_shared(table, len(at), 4, "", 0.0, at=at, colocated=colocated)
 
 
 def installed(table: JobTable, job: Job) -> dict[str, JobEntries]:
     """A job's entries by switch, once all ranks have registered."""
     for rank in range(job.workers):
         table.register(job.id, replace(member(rank), server_udp_port=6000), 0.0)
-    (effect,) = table.effects
+    (effect,) = table.switches.effects
     assert isinstance(effect, Install)
     return dict(effect.entries)
 
@@ -97,13 +98,13 @@ def test_results_go_from_the_servers_to_the_root_and_from_there_to_all() -> None
     assert arrivals(made["leaf2"]) == {(101, SPINE1): None, (1, 0x0A000003): 101, (2, 0x0A000004): 101}
     assert arrivals(made["spine1"]) == {(1 + rank // 2, 0x0A000001 + rank): None for rank in range(4)}
     (epoch,) = {params["epoch"] for entries in made.values() for _, params in values(entries, PARENT)}
-    assert epoch == table.job(1).epoch
+    assert epoch == table.job(1).placement.epoch
 
 
 @pytest.mark.parametrize("host", [1, 3])
 def test_a_registered_server_may_be_at_any_switch_of_the_job(host: int) -> None:
     table = tree_table()
-    table.register_server("big", 0x0A000000 + host, 18754, ROOM, 0.0)
+    table.servers.register("big", 0x0A000000 + host, 18754, ROOM, 0.0)
     made = installed(table, create(table, colocated=False))
     leaf, other = ("leaf1", "leaf2") if host == 1 else ("leaf2", "leaf1")
     assert arrivals(made[leaf]) == {(101, SPINE1): None, (1, 0x0A000000 + host): 101}
@@ -120,17 +121,17 @@ def test_a_job_at_one_switch_needs_no_other() -> None:
 def test_only_links_of_ordinary_traffic_are_used() -> None:
     """A job with a lease takes turns at both spines; what goes to a server could not."""
     table = tree_table()
-    assert table.create(4, 4, "", 0.0, at=AT).tree.roots == 2
+    assert create_leased(table, 4, 4, "", 0.0, at=AT).placement.tree.roots == 2
     job = create(table)
-    assert list(job.tree.by_name) == ["spine1", "leaf1", "leaf2"]
-    assert set(job.tree.links.values()) <= LEAF_SPINE.ordinary_links
+    assert list(job.placement.tree.by_name) == ["spine1", "leaf1", "leaf2"]
+    assert set(job.placement.tree.links.values()) <= LEAF_SPINE.ordinary_links
 
 
 def test_without_a_working_link_of_ordinary_traffic_jobs_are_refused() -> None:
     table = tree_table()
     (link,) = [link for link in LEAF_SPINE.ordinary_links if str(link) == "leaf2:101 - spine1:2"]
-    table.link_down(link, 1.0, "cut")
-    assert table.create(4, 4, "", 0.0, at=AT).tree.roots == 1
+    table.switches.link_down(link, 1.0, "cut")
+    assert create_leased(table, 4, 4, "", 0.0, at=AT).placement.tree.roots == 1
     with pytest.raises(UnavailableError, match="no working way from switch leaf1 to switch leaf2"):
         create(table)
 
@@ -144,14 +145,14 @@ def test_a_lost_switch_or_link_of_its_tree_fails_the_job() -> None:
         serve_all(table, job)
         assert job.state == "running"
         if what == "switch":
-            table.switch_lost("spine1", 1.0)
+            table.switches.lost("spine1", 1.0)
         else:
-            table.link_down(job.tree.links["spine1", "leaf2"], 1.0, "cut")
+            table.switches.link_down(job.placement.tree.links["spine1", "leaf2"], 1.0, "cut")
         assert job.state == "failed"
 
 
 def test_a_switch_sums_for_a_limited_number_of_members() -> None:
     table = tree_table(job_members=3)
-    assert create(table).tree.by_name["spine1"].members == 2
+    assert create(table).placement.tree.by_name["spine1"].members == 2
     with pytest.raises(InvalidRequestError, match="switch leaf1 would sum for 4 workers and switches"):
         create(table, ["leaf1"] * 4)

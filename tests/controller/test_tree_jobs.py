@@ -12,13 +12,14 @@ from inagg_controller.errors import (
     UnavailableError,
 )
 from inagg_controller.fabric.topology import Place
-from inagg_controller.jobs.job import Install, Job, Remove
+from inagg_controller.jobs.effects import Install, Remove
+from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import Entity, MulticastGroup
 from inagg_switch import Switch
 from tests import INAGG_P4
 from tests.controller.serving import AT, LEAF_SPINE, RANKS
-from tests.controller.tables import carry_out, new_table
+from tests.controller.tables import carry_out, create_leased, new_table
 from tests.controller.tree_tables import member
 from tests.switch.inagg.packets import Inagg, ethernet, ipv4, read_result, udp
 
@@ -28,7 +29,7 @@ def tree_table(**limits: int) -> JobTable:
 
 
 def joined(table: JobTable, at: list[str] = AT) -> Job:
-    job = table.create(len(at), 4, "", 0.0, at=at)
+    job = create_leased(table, len(at), 4, "", 0.0, at=at)
     for rank in range(len(at)):
         table.register(job.id, member(rank), 0.0)
     return job
@@ -77,8 +78,8 @@ def wires() -> Iterator[Wires]:
 
 def contribution(job: Job, rank: int, chunk: int) -> bytes:
     leaf = LEAF_SPINE.by_name[AT[rank]]
-    number = job.tree.number_of(rank)
-    header = Inagg(job=job.id, epoch=job.epoch, rank=number, chunk=chunk, checksum=rank)
+    number = job.placement.tree.number_of(rank)
+    header = Inagg(job=job.id, epoch=job.placement.epoch, rank=number, chunk=chunk, checksum=rank)
     payload = header.encode() + b"".join((1 << rank).to_bytes(256, "big") for _ in range(4))
     packet = ipv4(member(rank).ip, leaf.ip, udp(5000 + rank, 0x4941, payload))
     return ethernet(leaf.mac, member(rank).mac, 0x0800, packet)
@@ -90,12 +91,12 @@ def test_the_entries_make_the_switches_sum_what_all_ranks_send(
     wires: Wires, roots: int, unicast: bool
 ) -> None:
     table = tree_table(max_roots=roots)
-    job = table.create(RANKS, 4, "", 0.0, at=AT)
+    job = create_leased(table, RANKS, 4, "", 0.0, at=AT)
     if unicast:
         table.unicast(job.id)
     for rank in range(RANKS):
         table.register(job.id, member(rank), 0.0)
-    (effect,) = table.effects
+    (effect,) = table.switches.effects
     assert isinstance(effect, Install)
     for name, entries in effect.entries.items():
         for entity in itertools.chain(*entries.stages):
@@ -110,7 +111,9 @@ def test_the_entries_make_the_switches_sum_what_all_ranks_send(
             assert (result.words, result.inagg.checksum) == ([0b1111] * 4, 0 + 1 + 2 + 3)
             assert result.src_ip == LEAF_SPINE.by_name[AT[rank]].ip
             own = (member(rank).ip, 5000 + rank)
-            assert (result.dst_ip, result.dst_port) == (own if unicast else (job.results_ip, 0x4941))
+            assert (result.dst_ip, result.dst_port) == (
+                own if unicast else (job.placement.results_ip, 0x4941)
+            )
     up = {str(place): count for place, count in wires.crossed.items() if place.switch.startswith("leaf")}
     expected = {1: {"leaf1:101": 4, "leaf2:101": 4}, 2: dict.fromkeys(up, 2)}[roots]
     assert (up, len(up)) == (expected, 2 * roots)
@@ -119,7 +122,7 @@ def test_the_entries_make_the_switches_sum_what_all_ranks_send(
 def test_a_lost_partial_sum_is_repaired_by_member_0(wires: Wires) -> None:
     table = tree_table(max_roots=1)
     joined(table)
-    (effect,) = table.effects
+    (effect,) = table.switches.effects
     assert isinstance(effect, Install)
     for name, entries in effect.entries.items():
         for entity in itertools.chain(*entries.stages):
@@ -137,30 +140,30 @@ def test_a_lost_partial_sum_is_repaired_by_member_0(wires: Wires) -> None:
 
 def test_a_job_leases_as_much_in_every_switch_of_its_tree_or_nothing() -> None:
     table = tree_table()
-    alone = table.create(1, 32, "", 0.0, at=["leaf2"])
-    assert {name: pool.free for name, pool in table.pools.items()} == {
+    alone = create_leased(table, 1, 32, "", 0.0, at=["leaf2"])
+    assert {name: pool.free for name, pool in table.switches.pools.items()} == {
         "leaf1": 64,
         "leaf2": 0,
         "spine1": 64,
         "spine2": 64,
     }
     with pytest.raises(UnavailableError, match="the slot pool of switch leaf2 is full"):
-        table.create(RANKS, 4, "", 0.0, at=AT)
-    assert {name: pool.free for name, pool in table.pools.items() if name != "leaf2"} == {
+        create_leased(table, RANKS, 4, "", 0.0, at=AT)
+    assert {name: pool.free for name, pool in table.switches.pools.items() if name != "leaf2"} == {
         "leaf1": 64,
         "spine1": 64,
         "spine2": 64,
     }
     table.end(alone.id, 0.0)
-    job = table.create(RANKS, 4, "", 0.0, at=AT)
-    assert {lease.size for lease in job.leases.values()} == {8}
-    assert job.leases.keys() == LEAF_SPINE.by_name.keys()
+    job = create_leased(table, RANKS, 4, "", 0.0, at=AT)
+    assert {lease.size for lease in job.placement.leases.values()} == {8}
+    assert job.placement.leases.keys() == LEAF_SPINE.by_name.keys()
 
 
 def test_entries_go_in_from_the_root_down() -> None:
     table = tree_table()
     joined(table)
-    (effect,) = table.effects
+    (effect,) = table.switches.effects
     assert isinstance(effect, Install)
     assert list(effect.entries) == ["spine1", "spine2", "leaf1", "leaf2"]
 
@@ -168,24 +171,24 @@ def test_entries_go_in_from_the_root_down() -> None:
 def test_no_switch_sums_for_more_members_than_it_has_bits() -> None:
     table = tree_table()
     with pytest.raises(InvalidRequestError, match="switch leaf1 would sum for 65 workers and switches"):
-        table.create(66, 4, "", 0.0, at=["leaf1"] * 65 + ["leaf2"])
-    assert table.create(128, 4, "", 0.0, at=["leaf1", "leaf2"] * 64).workers == 128
+        create_leased(table, 66, 4, "", 0.0, at=["leaf1"] * 65 + ["leaf2"])
+    assert create_leased(table, 128, 4, "", 0.0, at=["leaf1", "leaf2"] * 64).workers == 128
 
 
 def test_switches_above_count_too_for_what_the_tables_hold() -> None:
     table = tree_table(max_above=6)
     for _ in range(2):
-        table.create(2, 2, "", 0.0, "10.0.0.1", at=["leaf1", "leaf2"])  # two spines each
-    assert table.create(2, 2, "", 0.0, "10.0.0.1", at=["leaf1", "leaf1"]).id == 3
+        create_leased(table, 2, 2, "", 0.0, "10.0.0.1", at=["leaf1", "leaf2"])  # two spines each
+    assert create_leased(table, 2, 2, "", 0.0, "10.0.0.1", at=["leaf1", "leaf1"]).id == 3
     with pytest.raises(
         UnavailableError, match=r"jobs of 10.0.0.1 would have too many switches and servers above at .* is 4;"
     ):
-        table.create(2, 2, "", 0.0, "10.0.0.1", at=["leaf1", "leaf2"])
-    table.create(2, 2, "", 0.0, at=["leaf1", "leaf2"])
+        create_leased(table, 2, 2, "", 0.0, "10.0.0.1", at=["leaf1", "leaf2"])
+    create_leased(table, 2, 2, "", 0.0, at=["leaf1", "leaf2"])
     with pytest.raises(
         UnavailableError, match="the tables of switch leaf1 hold 6 switches and servers above and 6 are taken"
     ):
-        table.create(2, 2, "", 0.0, at=["leaf1", "leaf2"])
+        create_leased(table, 2, 2, "", 0.0, at=["leaf1", "leaf2"])
 
 
 @pytest.mark.parametrize("name", ["leaf1", "spine2"])
@@ -193,19 +196,23 @@ def test_a_lost_switch_fails_the_jobs_whose_tree_has_it_and_no_other(name: str) 
     table = tree_table()
     spanning, local = joined(table), joined(table, ["leaf2", "leaf2"])
     carry_out(table, 0.0)
-    table.switch_lost(name, 1.0)
+    table.switches.lost(name, 1.0)
     assert (spanning.state, local.state) == ("failed", "running")
     assert spanning.reason == f"switch {name} was lost: the sums in its slots are gone"
-    (effect,) = table.effects
+    (effect,) = table.switches.effects
     assert isinstance(effect, Remove)
     assert effect.entries.keys() == LEAF_SPINE.by_name.keys() - {name}
     carry_out(table, 1.0)
     assert not spanning.holds_resources
     if name == "spine2":  # there is another
-        assert list(table.create(RANKS, 4, "", 2.0, at=AT).tree.by_name) == ["spine1", "leaf1", "leaf2"]
+        assert list(create_leased(table, RANKS, 4, "", 2.0, at=AT).placement.tree.by_name) == [
+            "spine1",
+            "leaf1",
+            "leaf2",
+        ]
         return
     with pytest.raises(UnavailableError, match="switch leaf1 is not connected"):
-        table.create(RANKS, 4, "", 2.0, at=AT)
+        create_leased(table, RANKS, 4, "", 2.0, at=AT)
 
 
 def test_a_cut_link_fails_its_jobs_and_later_ones_go_around_it() -> None:
@@ -213,25 +220,33 @@ def test_a_cut_link_fails_its_jobs_and_later_ones_go_around_it() -> None:
     job, local = joined(table), joined(table, ["leaf1", "leaf1"])
     carry_out(table, 0.0)
     cut = LEAF_SPINE.links[0]
-    table.link_down(cut, 1.0, "no beacon arrives at spine1:1")
+    table.switches.link_down(cut, 1.0, "no beacon arrives at spine1:1")
     assert (job.state, local.state) == ("failed", "running")
     assert job.reason == "the link leaf1:101 - spine1:1 is down: no beacon arrives at spine1:1"
     carry_out(table, 1.0)
-    assert list(table.create(RANKS, 4, "", 1.0, at=AT).tree.by_name) == ["spine2", "leaf1", "leaf2"]
-    table.link_down(LEAF_SPINE.links[2], 1.0, "")
+    assert list(create_leased(table, RANKS, 4, "", 1.0, at=AT).placement.tree.by_name) == [
+        "spine2",
+        "leaf1",
+        "leaf2",
+    ]
+    table.switches.link_down(LEAF_SPINE.links[2], 1.0, "")
     with pytest.raises(UnavailableError, match="there is no working way from switch leaf1 to switch leaf2"):
-        table.create(RANKS, 4, "", 1.0, at=AT)
-    table.link_up(cut)
-    assert list(table.create(RANKS, 4, "", 1.0, at=AT).tree.by_name) == ["spine1", "leaf1", "leaf2"]
+        create_leased(table, RANKS, 4, "", 1.0, at=AT)
+    table.switches.link_up(cut)
+    assert list(create_leased(table, RANKS, 4, "", 1.0, at=AT).placement.tree.by_name) == [
+        "spine1",
+        "leaf1",
+        "leaf2",
+    ]
 
 
 def test_a_joining_job_waits_for_a_lost_switch_and_is_installed_afresh() -> None:
     table = tree_table()
     job = joined(table)
-    table.effects.popleft()  # half of it may be in the switches
-    table.switch_lost("spine1", 1.0)
+    table.switches.effects.popleft()  # half of it may be in the switches
+    table.switches.lost("spine1", 1.0)
     carry_out(table, 1.0)
     assert job.state == "joining"
-    table.switch_connected("spine1")
+    table.switches.connected("spine1")
     carry_out(table, 1.0)
     assert job.state == "running"

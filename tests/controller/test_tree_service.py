@@ -18,6 +18,7 @@ from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import Entity
 from tests.controller.memory_switch import MemorySwitch
 from tests.controller.serving import AT, LEAF_SPINE, RANKS, Clock, Serving, run, settle, worker
+from tests.controller.tables import create_leased
 
 
 class Fabric:
@@ -149,7 +150,7 @@ def test_a_switch_that_dies_fails_its_jobs_with_its_name_and_others_go_on(fabric
 async def look_at_links(service: Service, clock: Clock, until: float) -> None:
     while clock.now < until:
         clock.now += 0.25
-        service._look_at_links()
+        service.link_watch.look()
         await asyncio.sleep(0)  # for the beacons
 
 
@@ -186,7 +187,7 @@ def test_a_link_that_dies_fails_its_jobs_with_both_ends(fabric: Fabric) -> None:
             assert 'inagg_link_up{end="leaf2:102",other_end="spine2:2"} 0.0' in found
             fabric.cut = set()
             await look_at_links(service, clock, 8.0)
-            assert service.jobs.create(RANKS, 4, "", 8.0, at=AT).tree.roots == 2
+            assert create_leased(service.jobs, RANKS, 4, "", 8.0, at=AT).placement.tree.roots == 2
 
     run(body)
 
@@ -285,7 +286,7 @@ def test_a_switch_that_refuses_a_removal_does_not_end_it_at_the_others(fabric: F
             leaf = fabric.switches["leaf2"]  # the first from which entries are removed
             leaf.refuse_removal = lambda entity: True
             await client.delete(f"/jobs/{number}")
-            await settle(lambda: service.jobs.job(number).retry_at is not None)
+            await settle(lambda: service.jobs.job(number).placement.retry_at is not None)
             groups = {name: switch.groups for name, switch in fabric.switches.items()}
             assert groups == {"leaf1": [1], "leaf2": [1, 2], "spine1": [1], "spine2": [1]}
             leaf.refuse_removal = lambda entity: False

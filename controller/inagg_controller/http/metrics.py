@@ -17,8 +17,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from inagg_contract.addresses import format_ip
+from inagg_contract.aggregation import AGGREGATIONS
 from inagg_contract.counters import PORT_COUNTERS
-from inagg_contract.documents import AGGREGATIONS
 from inagg_controller.errors import UnavailableError
 from inagg_controller.jobs.job import Job
 from inagg_controller.service import Service
@@ -42,7 +42,7 @@ async def exposition(service: Service, api: ApiCounts) -> bytes:
     """The metrics in Prometheus' text format; without the counters of switches that are not connected."""
     try:
         counters, admitted, displaced = await asyncio.gather(
-            service.counters(), service.admitted(), service.displaced()
+            service.counts.indexed(), service.counts.admitted(), service.counts.displaced()
         )
     except UnavailableError:
         counters, admitted, displaced = {}, {}, {}
@@ -90,9 +90,9 @@ _counter = partial(_family, CounterMetricFamily)
 
 def _of_service(service: Service) -> Iterator[Metric]:
     table = service.jobs
-    states = Counter((job.state, job.aggregation) for job in table.jobs.values())
-    pools = {(name, "free"): pool.free for name, pool in table.pools.items()} | {
-        (name, "leased"): pool.size - pool.free for name, pool in table.pools.items()
+    states = Counter((job.state, job.placement.aggregation) for job in table.jobs.values())
+    pools = {(name, "free"): pool.free for name, pool in table.switches.pools.items()} | {
+        (name, "leased"): pool.size - pool.free for name, pool in table.switches.pools.items()
     }
     connections = {(name,): managed.connection for name, managed in service.switches.items()}
     yield _gauge("inagg_controller_info", "Version of the controller", ("version",), {(version("inagg"),): 1})
@@ -109,7 +109,7 @@ def _of_service(service: Service) -> Iterator[Metric]:
         {key: connection.connects for key, connection in connections.items()},
     )
     yield _gauge("inagg_pool_slot_versions", "Slot versions of a switch", ("switch", "state"), pools)
-    shared = {(name,): table.limits.shared_slots for name in table.pools}
+    shared = {(name,): table.limits.shared_slots for name in table.switches.pools}
     yield _gauge("inagg_shared_slots", "Slots of a switch that jobs share", ("switch",), shared)
     links = {tuple(map(str, link.ends)): state == "up" for link, state in service.links.states.items()}
     yield _gauge("inagg_link_up", "1 if beacons pass a link both ways", ("end", "other_end"), links)
@@ -135,13 +135,15 @@ def _of_service(service: Service) -> Iterator[Metric]:
 
 
 def _of_servers(service: Service) -> Iterator[Metric]:
-    servers = service.jobs.servers
+    servers = service.jobs.servers.by_name
     yield _gauge("inagg_servers", "Registered aggregation servers", (), {(): len(servers)})
     memory = {(name, "free"): server.free for name, server in servers.items()} | {
         (name, "leased"): server.memory - server.free for name, server in servers.items()
     }
     yield _gauge("inagg_server_memory_bytes", "Memory for jobs of a server", ("server", "state"), memory)
-    jobs = {(name,): len(service.jobs.orders(name, server.instance)) for name, server in servers.items()}
+    jobs = {
+        (name,): len(service.jobs.servers.orders(name, server.instance)) for name, server in servers.items()
+    }
     yield _gauge("inagg_server_jobs", "Jobs that a server is to serve", ("server",), jobs)
     text = "Datagrams of no job that a server serves, or from none of its workers"
     unknown = {(name,): server.unknown for name, server in servers.items()}
@@ -239,7 +241,7 @@ def _of_switches(
     ranks: dict[tuple[str, ...], Count] = {}
     switches: dict[tuple[str, ...], Count] = {}
     for job in service.jobs.jobs.values():
-        for switch in job.tree.switches:
+        for switch in job.placement.tree.switches:
             counts = admitted.get(switch.name, {})
             for member, rank in enumerate(switch.ranks):
                 if (job.id, member) in counts:

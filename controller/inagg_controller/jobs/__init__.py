@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decisions about jobs, without clock, thread, socket or gRPC.
 
-`table` is the state machine. `job` defines its values, `resources` plans a job's tree and leases its slots, of which
-`leases` keeps account, `installation` makes its entries. `servers` keeps account of the aggregation servers, of
-which jobs have some beside a switch or instead. `calls` compares the collectives that the ranks of a job call.
+`table` is what clients and ranks ask; `served` and `switched` are what happens to servers and switches. `states`
+changes the states of jobs. `planning` plans what sums for a job, `placement` is that plan's life in switches, and
+`installation` makes its entries. `resources`, `leases` and `servers` keep account of what jobs have of switches and
+servers. `liveness` says which ranks are lost; `calls` compares the collectives that they call.
 """

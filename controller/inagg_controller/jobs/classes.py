@@ -9,7 +9,8 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from inagg_contract.documents import AGGREGATIONS, DEFAULT_JOB_CLASS, Aggregation, JobClassName, Priority
+from inagg_contract.aggregation import AGGREGATIONS, SHARED, Aggregation
+from inagg_contract.documents import DEFAULT_JOB_CLASS, JobClassName, Priority
 from inagg_contract.sizes import parse_size
 from inagg_controller.errors import NotOfferedError, UnavailableError
 
@@ -23,7 +24,7 @@ def _bytes(value: object) -> object:
     return parse_size(value) if isinstance(value, str) else value
 
 
-def _ways(value: object) -> object:
+def _aggregations(value: object) -> object:
     return value.split("+") if isinstance(value, str) else value
 
 
@@ -41,19 +42,19 @@ class JobClass(BaseModel):
     slots: _Count | None = None
     memory: Annotated[_Count, BeforeValidator(_bytes)] | None = None
     priority: Priority | None = None
-    aggregation: Annotated[tuple[Aggregation, ...], BeforeValidator(_ways)] = AGGREGATIONS
+    aggregation: Annotated[tuple[Aggregation, ...], BeforeValidator(_aggregations)] = AGGREGATIONS
 
-    def check(self, way: Aggregation, priority: int, jobs: int) -> None:
+    def check(self, aggregation: Aggregation, priority: int, jobs: int) -> None:
         """Raise UnavailableError if a job may not be one of this class.
 
-        way: what is to sum for it. priority: that it asks for. jobs: how many the class has.
+        aggregation: what is to sum for it. priority: that it asks for. jobs: how many the class has.
         """
-        if way not in self.aggregation:
+        if aggregation not in self.aggregation:
             raise NotOfferedError(
-                f"aggregation = {way} is not for jobs of the class {self.name}: its quota is "
+                f"aggregation = {aggregation} is not for jobs of the class {self.name}: its quota is "
                 f"aggregation={'+'.join(self.aggregation)}"
             )
-        if way == "shared" and self.priority is not None and priority > self.priority:
+        if aggregation == SHARED and self.priority is not None and priority > self.priority:
             raise NotOfferedError(
                 f"priority is {priority}, too high for a job of the class {self.name}: its quota is "
                 f"priority={self.priority}"

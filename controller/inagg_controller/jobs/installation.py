@@ -6,7 +6,8 @@ from dataclasses import replace
 from inagg_contract.constants import INAGG_PORT
 from inagg_controller.fabric.topology import Place, Topology
 from inagg_controller.fabric.tree import TreeSwitch
-from inagg_controller.jobs.job import Job, Limits
+from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.limits import Limits
 from inagg_controller.jobs.servers import Seat, ServerShare
 from inagg_controller.switch.entries import (
     JobEntries,
@@ -25,36 +26,38 @@ _SPREAD = 2654435769
 
 
 def entries_of(job: Job, topology: Topology, limits: Limits) -> dict[str, JobEntries]:
-    """All entries of a job, by switch, in the order of installation."""
-    return {switch.name: _entries(job, switch, topology, limits) for switch in job.tree.switches}
+    """All entries of a job's placement, by switch, in the order of installation."""
+    return {switch.name: _entries(job, switch, topology, limits) for switch in job.placement.tree.switches}
 
 
 def unicast_groups_of(job: Job, topology: Topology) -> dict[str, MulticastGroup]:
     """The groups that send a job's results to each member's own address, by switch."""
     return {
         switch.name: unicast_group(_group(job), _members(job, switch, topology))
-        for switch in job.tree.switches
+        for switch in job.placement.tree.switches
     }
 
 
 def _entries(job: Job, switch: TreeSwitch, topology: Topology, limits: Limits) -> JobEntries:
-    node = topology.by_name[switch.name]
+    node, placement = topology.by_name[switch.name], job.placement
     return job_entries(
         job=job.id,
-        epoch=job.epoch,
-        slot_base=0 if job.servers is not None else job.leases[switch.name].base,
+        epoch=placement.epoch,
+        slot_base=0 if placement.servers is not None else placement.leases[switch.name].base,
         slots=job.slots,
-        sharing=None if job.servers is None else _sharing(job, job.servers, switch, topology, limits),
+        sharing=None
+        if placement.servers is None
+        else _sharing(job, placement.servers, switch, topology, limits),
         group=_group(job),
         members=_members(job, switch, topology),
-        results_ip=job.results_ip,
+        results_ip=placement.results_ip,
         parents=[_parent(job, switch, above, topology) for above in switch.above],
         own=(node.mac, node.ip),
     )
 
 
 def _sharing(job: Job, share: ServerShare, switch: TreeSwitch, topology: Topology, limits: Limits) -> Sharing:
-    ways = [(seat, _way(job, seat, topology)) for seat in share.seats]
+    routes = [(seat, _route(job, seat, topology)) for seat in share.seats]
     return Sharing(
         base=limits.leasable,
         size=limits.shared_slots,
@@ -62,12 +65,12 @@ def _sharing(job: Job, share: ServerShare, switch: TreeSwitch, topology: Topolog
         bits=_bits(job, switch),
         servers=tuple(
             SharedServer(
-                ip=seat.ip, mac=_mac(job, seat, topology), udp_port=seat.udp_port, port=way[switch.name]
+                ip=seat.ip, mac=_mac(job, seat, topology), udp_port=seat.udp_port, port=route[switch.name]
             )
-            for seat, way in ways
-            if switch.name in way
+            for seat, route in routes
+            if switch.name in route
         ),
-        priority=job.priority,
+        priority=job.placement.priority,
         expiry_us=limits.shared_expiry_us,
     )
 
@@ -82,20 +85,21 @@ def _mac(job: Job, seat: Seat, topology: Topology) -> int:
     return member.mac
 
 
-def _way(job: Job, seat: Seat, topology: Topology) -> dict[str, int]:
-    """The way from the root to a server: switch -> the port that leads there."""
+def _route(job: Job, seat: Seat, topology: Topology) -> dict[str, int]:
+    """The route from the root to a server: switch -> the port that leads there."""
+    tree = job.placement.tree
     if seat.rank is None:
         place = topology.host_at[seat.ip].place
     else:
         member = job.members[seat.rank]
         assert isinstance(member, Member)
-        place = Place(job.tree.leaf_of[seat.rank].name, member.port)
+        place = Place(tree.leaf_of[seat.rank].name, member.port)
     ports = dict([place])
-    below = job.tree.by_name[place.switch]
+    below = tree.by_name[place.switch]
     while below.above:
         (above,) = below.above
-        ports[above] = job.tree.links[above, below.name].end_at(above).port
-        below = job.tree.by_name[above]
+        ports[above] = tree.links[above, below.name].end_at(above).port
+        below = tree.by_name[above]
     return ports
 
 
@@ -103,7 +107,7 @@ def _bits(job: Job, switch: TreeSwitch) -> dict[int, int]:
     """The bits of the ranks below each member of a switch, by the member's number."""
     bits = {number: 1 << rank for number, rank in enumerate(switch.ranks)}
     for name in switch.below:
-        bits[switch.number_of(name)] = sum(_bits(job, job.tree.by_name[name]).values())
+        bits[switch.number_of(name)] = sum(_bits(job, job.placement.tree.by_name[name]).values())
     return bits
 
 
@@ -116,7 +120,7 @@ def _members(job: Job, switch: TreeSwitch, topology: Topology) -> dict[int, Memb
             ip=topology.by_name[name].ip,
             mac=topology.by_name[name].mac,
             udp_port=INAGG_PORT,
-            port=job.tree.links[switch.name, name].end_at(switch.name).port,
+            port=job.placement.tree.links[switch.name, name].end_at(switch.name).port,
         )
         for name in switch.below
     ]
@@ -131,15 +135,15 @@ def _worker(job: Job, rank: int, number: int) -> Member:
 
 
 def _group(job: Job) -> int:
-    assert job.group is not None
-    return job.group
+    assert job.placement.group is not None
+    return job.placement.group
 
 
 def _parent(job: Job, switch: TreeSwitch, above: str, topology: Topology) -> Parent:
-    node = topology.by_name[above]
+    node, tree = topology.by_name[above], job.placement.tree
     return Parent(
         ip=node.ip,
         mac=node.mac,
-        port=job.tree.links[above, switch.name].end_at(switch.name).port,
-        rank=job.tree.by_name[above].number_of(switch.name),
+        port=tree.links[above, switch.name].end_at(switch.name).port,
+        rank=tree.by_name[above].number_of(switch.name),
     )

@@ -9,7 +9,8 @@ from inagg_controller.jobs.job import Job, Registered
 
 def relevant(job: Job, member: Registered) -> Registered:
     """A worker without the port of a server that is not one of the job's. Raises InvalidRequestError."""
-    if job.servers is None or not job.servers.serves(member.rank):
+    servers = job.placement.servers
+    if servers is None or not servers.serves(member.rank):
         return replace(member, server_udp_port=None)
     if member.server_udp_port is None:
         raise InvalidRequestError(
@@ -44,7 +45,7 @@ def _endpoints(job: Job) -> dict[tuple[int, int], str]:
     for member in job.members.values():
         for endpoint, what in zip(_endpoints_of(member), ("", "the server of "), strict=False):
             taken[endpoint] = f"{what}rank {member.rank} of job {job.id}"
-    if job.servers is not None:
-        for server in job.servers.registered:
+    if job.placement.servers is not None:
+        for server in job.placement.servers.registered:
             taken[server.ip, server.udp_port] = f"server {server.name} of job {job.id}"
     return taken

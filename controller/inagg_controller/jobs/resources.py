@@ -9,8 +9,9 @@ from inagg_controller.errors import FullError, InvalidRequestError, NotOfferedEr
 from inagg_controller.fabric.topology import Link, Topology
 from inagg_controller.fabric.tree import NoTreeError, Tree, TreeSwitch, plan_tree
 from inagg_controller.jobs.classes import FEWER_SLOTS, JobClass
-from inagg_controller.jobs.job import Job, Limits
 from inagg_controller.jobs.leases import FEWEST_SLOTS, Lease, LeasePool
+from inagg_controller.jobs.limits import Limits
+from inagg_controller.jobs.placement import Placement
 
 # A job that asks for more gets at most a share of the free slots: programs make many groups, the first ones large, and
 # a small window is better than none.
@@ -55,12 +56,17 @@ class Resources:
         self._limits = limits
 
     def take(
-        self, at: Sequence[str], slots: int, creator: str | None, job_class: JobClass, holders: Sequence[Job]
+        self,
+        at: Sequence[str],
+        slots: int,
+        creator: str | None,
+        job_class: JobClass,
+        holders: Sequence[Placement],
     ) -> Share:
         """Plan a job's tree and lease its slots: the requested number, or fewer if slots are scarce.
 
         at: the switch of each rank's host. creator: the host that asks; its jobs together are limited to a share.
-        job_class: the same, to its quota. holders: the jobs that hold resources. Raises InvalidRequestError,
+        job_class: the same, to its quota. holders: what jobs hold. Raises InvalidRequestError,
         UnavailableError.
         """
         slots = min(slots, 1 << (self._limits.max_slots.bit_length() - 1))
@@ -112,7 +118,9 @@ class Resources:
                 )
         return tree
 
-    def check_tables(self, tree: Tree, servers: int, creator: str | None, holders: Sequence[Job]) -> None:
+    def check_tables(
+        self, tree: Tree, servers: int, creator: str | None, holders: Sequence[Placement]
+    ) -> None:
         """Raise UnavailableError if a job's entries do not fit into the tables of its switches.
 
         servers: its number, on shared slots.
@@ -132,7 +140,7 @@ class Resources:
                     )
                 if creator is None:
                     continue
-                if _held(switch.name, _jobs_of(creator, holders), count) + count(switch, servers) > share:
+                if _held(switch.name, _of(creator, holders), count) + count(switch, servers) > share:
                     raise FullError(
                         f"the jobs of {creator} would have too many {what} at switch {switch.name}: the limit for one "
                         f"host is {share}; wait until a job ends"
@@ -164,7 +172,9 @@ class Resources:
             slots //= 2
         raise FullError(bounds[scarcest].refusal)
 
-    def _bound(self, name: str, creator: str | None, job_class: JobClass, holders: Sequence[Job]) -> _Bound:
+    def _bound(
+        self, name: str, creator: str | None, job_class: JobClass, holders: Sequence[Placement]
+    ) -> _Bound:
         """The tightest bound on a job at a switch."""
         pool = self.pools[name]
         bounds = [
@@ -176,7 +186,7 @@ class Resources:
             )
         ]
         if creator is not None:
-            held = leased_slots(name, _jobs_of(creator, holders))
+            held = leased_slots(name, _of(creator, holders))
             most = int(self._limits.host_share * pool.size)
             bounds.append(
                 _Bound(
@@ -187,15 +197,15 @@ class Resources:
                 )
             )
         if job_class.slots is not None:
-            held = leased_slots(name, (job for job in holders if job.job_class == job_class.name))
+            held = leased_slots(name, (each for each in holders if each.job_class == job_class.name))
             most = 2 * job_class.slots
             bounds.append(_Bound(most - 2 * held, most, job_class.slots_refusal(name, held)))
         return min(bounds, key=lambda bound: bound.free)
 
 
-def leased_slots(switch: str, jobs: Iterable[Job]) -> int:
-    """Slots of a switch that jobs lease together."""
-    return sum(job.slots for job in jobs if switch in job.leases)
+def leased_slots(switch: str, placements: Iterable[Placement]) -> int:
+    """Slots of a switch that are leased together."""
+    return sum(each.slots for each in placements if switch in each.leases)
 
 
 def _least_part(bound: _Bound) -> int:
@@ -227,14 +237,14 @@ def _sharing(switch: TreeSwitch, servers: int) -> int:
     return min(servers, 1)
 
 
-def _jobs_of(creator: str, holders: Iterable[Job]) -> Iterable[Job]:
-    return (job for job in holders if job.creator == creator)
+def _of(creator: str, holders: Iterable[Placement]) -> Iterable[Placement]:
+    return (each for each in holders if each.creator == creator)
 
 
-def _held(name: str, jobs: Iterable[Job], count: Callable[[TreeSwitch, int], int]) -> int:
-    """The sum of `count` over the jobs that have a switch."""
+def _held(name: str, placements: Iterable[Placement], count: Callable[[TreeSwitch, int], int]) -> int:
+    """The sum of `count` over those that have a switch."""
     return sum(
-        count(job.tree.by_name[name], 0 if job.servers is None else job.servers.count)
-        for job in jobs
-        if name in job.tree.by_name
+        count(each.tree.by_name[name], 0 if each.servers is None else each.servers.count)
+        for each in placements
+        if name in each.tree.by_name
     )

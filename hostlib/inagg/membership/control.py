@@ -29,39 +29,8 @@ from inagg.base_errors import (
 from inagg.membership.presence import HttpsPresence, Presence, TcpPresence
 from inagg.membership.sockets import ending_in_silence
 from inagg.sums.journal import Report
-from inagg_contract.documents import (
-    DEFAULT_JOB_CLASS,
-    FOREIGN_ADDRESS,
-    MOST_BEATS,
-    MOST_BODY_BYTES,
-    AskedAggregation,
-    Beat,
-    CallDocument,
-    CallRange,
-    Chunks,
-    CountedJob,
-    Counters,
-    CreatedJob,
-    Health,
-    Heartbeat,
-    JobStatus,
-    Loss,
-    NewJob,
-    NewServer,
-    NewWorker,
-    RankAnswer,
-    RankAnswers,
-    RankBeat,
-    RankBeats,
-    RefusedJob,
-    RegisteredWorker,
-    ServedJobId,
-    ServerBeat,
-    ServerOrders,
-    ServerRegistration,
-    Servers,
-    read,
-)
+from inagg_contract.aggregation import AskedAggregation
+from inagg_contract.documents import DEFAULT_JOB_CLASS, FOREIGN_ADDRESS, MOST_BEATS, MOST_BODY_BYTES, Beat, CallDocument, CallRange, Chunks, CountedJob, Counters, CreatedJob, Health, Heartbeat, JobStatus, Loss, NewJob, NewServer, NewWorker, RankAnswer, RankAnswers, RankBeat, RankBeats, RefusedJob, RegisteredWorker, ServedJobId, ServerBeat, ServerOrders, ServerRegistration, Servers, read
 
 _T = TypeVar("_T")
 

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sums for a job. Needs only the standard library."""
+
+from typing import Final, Literal, get_args
+
+# leased: slots that the job leases in switches. shared: slots that jobs share, with servers behind them. server:
+# servers in host memory alone.
+Aggregation = Literal["leased", "shared", "server"]
+LEASED: Final = "leased"
+SHARED: Final = "shared"
+SERVER: Final = "server"
+# In the order in which a controller tries them for a job that leaves the choice to it.
+AGGREGATIONS: tuple[Aggregation, ...] = get_args(Aggregation)
+
+# What a client asks for; auto: the first of AGGREGATIONS that there is for the job.
+AskedAggregation = Literal[Aggregation, "auto"]
+AUTO: Final = "auto"
+
+
+def uses_switches(aggregation: AskedAggregation) -> bool:
+    """Whether switches sum for the job, or may."""
+    return aggregation != SERVER
+
+
+def uses_servers(aggregation: AskedAggregation) -> bool:
+    """Whether servers sum for the job, or may."""
+    return aggregation != LEASED

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the switches have counted, read from those that are connected."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from inagg_contract.aggregation import SHARED
+from inagg_controller.errors import SwitchError, UnavailableError
+from inagg_controller.jobs.job import Job
+from inagg_controller.managed import ManagedSwitch
+from inagg_controller.switch.client import Count
+
+_T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """What switches have counted of a job.
+
+    admitted: rank -> contributions that its switch has admitted. displaced: by switch and whether the sum had expired
+    (else it was evicted), how often another contribution took a shared slot of the job; without shared slots empty.
+    """
+
+    admitted: dict[int, Count] = field(default_factory=dict)
+    displaced: dict[tuple[str, bool], int] = field(default_factory=dict)
+
+
+class SwitchCounts:
+    """Reads the counters of the switches, by name, and keeps what they had counted of jobs that have ended."""
+
+    def __init__(self, switches: Mapping[str, ManagedSwitch]) -> None:
+        self._switches = switches
+        self._last: dict[int, JobCounts] = {}
+
+    async def of_job(self, job: Job) -> JobCounts | None:
+        """What the switches have counted of a job, for an ended job until its end; None if unknown."""
+        if not job.placement.tree.switches:
+            return None
+        if job.state != "running":
+            return self._last.get(job.id)
+        return await self._read_job(job)
+
+    async def keep(self, job: Job) -> None:
+        """Keep what the switches have counted of a job whose entries are about to be removed."""
+        # A removal that is repeated no longer finds the counts of the switches where it succeeded.
+        last, now = self._last.setdefault(job.id, JobCounts()), await self._read_job(job)
+        last.admitted.update(now.admitted)
+        last.displaced.update(now.displaced)
+
+    def forget_all_but(self, jobs: Mapping[int, Job]) -> None:
+        """Forget the jobs that are not among these."""
+        for forgotten in self._last.keys() - jobs.keys():
+            del self._last[forgotten]
+
+    async def _read_job(self, job: Job) -> JobCounts:
+        """The counts of a job at the switches that are connected."""
+        leaves = [leaf for leaf in job.placement.tree.switches if leaf.ranks]
+        counts = await self._of_connected(ManagedSwitch.read_admitted, [leaf.name for leaf in leaves])
+        admitted = {
+            rank: counts[leaf.name][job.id, member]
+            for leaf in leaves
+            for member, rank in enumerate(leaf.ranks)
+            if (job.id, member) in counts.get(leaf.name, {})
+        }
+        displaced = {
+            (name, expired): count.packets
+            for name, found in (await self.displaced(job)).items()
+            for (number, expired), count in found.items()
+            if number == job.id
+        }
+        return JobCounts(admitted, displaced)
+
+    async def indexed(
+        self, failed: dict[str, str] | None = None
+    ) -> Mapping[str, Mapping[str, Mapping[int, Count]]]:
+        """The indexed counters of the connected switches without zeros: switch -> name -> index -> count.
+
+        failed: receives the errors of switches that are connected and could not be read; they are not in the result.
+        Raises UnavailableError if there are switches and none is connected.
+        """
+        if self._switches and not any(managed.connected for managed in self._switches.values()):
+            raise UnavailableError(
+                "; ".join(
+                    f"switch {name}: {managed.connection.error}" for name, managed in self._switches.items()
+                )
+            )
+        return await self._of_connected(ManagedSwitch.read_counters, failed=failed)
+
+    async def admitted(self) -> Mapping[str, Mapping[tuple[int, int], Count]]:
+        """Contributions that the connected switches have admitted: switch -> (job, member number) -> count."""
+        return await self._of_connected(ManagedSwitch.read_admitted)
+
+    async def displaced(self, job: Job | None = None) -> Mapping[str, Mapping[tuple[int, bool], Count]]:
+        """Contributions that took shared slots from jobs: switch -> (job, whether its sum had expired) -> count.
+
+        job: only at its switches, if it has shared slots.
+        """
+        names = list(self._switches)
+        if job is not None:
+            names = list(job.placement.tree.by_name) if job.placement.aggregation == SHARED else []
+        return await self._of_connected(ManagedSwitch.read_displaced, names)
+
+    async def _of_connected(
+        self,
+        read: Callable[[ManagedSwitch], _T],
+        names: Iterable[str] | None = None,
+        failed: dict[str, str] | None = None,
+    ) -> dict[str, _T]:
+        """What `read` returns at switches, read at the same time, without those that are not connected or fail.
+
+        names: of the switches; None: all. failed: see `indexed`. A failure is logged, too.
+        """
+        found: dict[str, _T] = {}
+
+        async def read_at(name: str) -> None:
+            managed = self._switches[name]
+            if managed.connected:
+                try:
+                    found[name] = await managed.read(read)
+                except SwitchError as error:
+                    _log.warning("switch %s: its counters could not be read: %s", name, error)
+                    if failed is not None:
+                        failed[name] = str(error)
+
+        names = list(self._switches if names is None else names)
+        await asyncio.gather(*map(read_at, names))
+        return {name: found[name] for name in names if name in found}

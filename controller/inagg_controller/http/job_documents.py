@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents about jobs, and the values that requests about them carry."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from inagg_contract.addresses import format_ip, format_mac
+from inagg_contract.constants import INAGG_PORT
+from inagg_contract.documents import (
+    Aggregator,
+    Beat,
+    CallRange,
+    Chunks,
+    Displaced,
+    Endpoint,
+    Heartbeat,
+    JobServer,
+    JobStatus,
+    Lost,
+    Mismatch,
+    PacketCount,
+    Policy,
+    RankPlace,
+    RegisteredWorker,
+    Relay,
+    SameCall,
+    ServedJob,
+    ServedJobId,
+    TreeSwitch,
+    Waits,
+    WorkerAddress,
+)
+from inagg_controller.counts import JobCounts
+from inagg_controller.jobs.calls import Call, Question, Report, Wait
+from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.leases import Lease
+from inagg_controller.jobs.servers import JobKey, ServerShare, Summed
+from inagg_controller.service import Registration, Service
+from inagg_controller.switch.client import Count
+
+_NO_LEASE = Lease(0, 0)
+
+
+def job_key(job: ServedJobId) -> JobKey:
+    """What a server calls a job."""
+    return JobKey(job.id, job.epoch)
+
+
+def summed_of(chunks: Chunks) -> Summed:
+    """What a server says that it has summed."""
+    return Summed(chunks.switches, chunks.both, chunks.servers)
+
+
+def report_of(beat: Beat) -> Report:
+    """What a rank's heartbeat says."""
+    return Report(
+        beat.begun,
+        None if beat.asked is None else Question(beat.asked.first, beat.asked.last),
+        [Call(call.digest, call.text) for call in beat.calls],
+        Wait(beat.sums, beat.waited_s, beat.longest_wait),
+        None if beat.chunks is None else summed_of(beat.chunks),
+    )
+
+
+def served_job(service: Service, job: Job, server: str) -> ServedJob:
+    """The order to a registered server to serve a job. server: its name."""
+    share = job.placement.servers
+    assert share is not None
+    return ServedJob.model_construct(
+        id=job.id,
+        epoch=job.placement.epoch,
+        slots=job.slots,
+        words=service.network.words,
+        index=[seat.name for seat in share.seats].index(server),
+        servers=share.count,
+        workers=_workers(job),
+        relay=_relay(service, job),
+    )
+
+
+def _relay(service: Service, job: Job) -> Relay | None:
+    """Where servers send the sums of a job on shared slots; None for another."""
+    tree = job.placement.tree
+    if not tree.switches:
+        return None
+    aggregator = aggregator_of(service, tree.switches[0].name)
+    return Relay.model_construct(ip=aggregator.ip, udp_port=aggregator.udp_port)
+
+
+def job_status(service: Service, job: Job, counts: JobCounts | None = None) -> JobStatus:
+    """A job. counts: what switches have counted of it; None: not read."""
+    policy, placement = service.jobs.policy, job.placement
+    tree, leases, results_ip = placement.tree, placement.leases, placement.results_ip
+    share = placement.servers
+    return JobStatus.model_construct(
+        id=job.id,
+        name=job.name,
+        job_class=job.job_class,
+        priority=placement.priority,
+        workers=job.workers,
+        state=job.state,
+        epoch=placement.epoch,
+        slots=job.slots,
+        words=service.network.words,
+        registered=tuple(sorted(job.members)),
+        left=tuple(sorted(job.left)),
+        lost=_lost(job),
+        reason=job.reason,
+        policy=Policy(**{name: getattr(policy, name) for name in Policy.model_fields}),
+        aggregator=None if not tree.switches else aggregator_of(service, tree.leaf_of[0].name),
+        results=None if results_ip is None else Endpoint(ip=format_ip(results_ip), udp_port=INAGG_PORT),
+        counters=None if counts is None else packet_counts(counts.admitted),
+        displaced=None if counts is None else _displaced(counts.displaced),
+        tree=tuple(
+            TreeSwitch.model_construct(
+                switch=switch.name,
+                aggregator_ip=aggregator_of(service, switch.name).ip,
+                first_slot_version=leases.get(switch.name, _NO_LEASE).base,
+                slot_versions=leases.get(switch.name, _NO_LEASE).size,
+                ranks=switch.ranks,
+                below=switch.below,
+                above=switch.above,
+            )
+            for switch in tree.switches
+        ),
+        **({} if share is None else _on_servers(service, job, share)),
+    )
+
+
+def with_ranks(status: JobStatus, job: Job) -> JobStatus:
+    """The same document with the places of the ranks."""
+    ranks = (
+        RankPlace.model_construct(rank=rank, ip=format_ip(member.ip), host=member.host)
+        for rank, member in sorted(job.members.items())
+    )
+    return status.model_copy(update={"ranks": tuple(ranks)})
+
+
+def registered_worker(service: Service, registration: Registration) -> RegisteredWorker:
+    """The answer to a registration."""
+    job, member, place = registration
+    document, rank = dict(job_status(service, job)), member.rank
+    if place is None:
+        return RegisteredWorker(**document, rank=rank, member=rank)
+    return RegisteredWorker(
+        **document | {"aggregator": aggregator_of(service, place.switch)},
+        rank=rank,
+        member=job.placement.tree.number_of(rank),
+        switch=place.switch,
+        port=place.port,
+    )
+
+
+def _on_servers(service: Service, job: Job, share: ServerShare) -> dict[str, Any]:
+    """The fields of JobStatus about a job with servers."""
+    return {
+        "aggregation": job.placement.aggregation,
+        "relay": _relay(service, job),
+        "servers": tuple(
+            JobServer.model_construct(
+                name=seat.name, ip=format_ip(seat.ip), udp_port=seat.udp_port, rank=seat.rank
+            )
+            for seat in share.seats
+        ),
+        "members": _workers(job) if share.seats else (),
+        "serving": tuple(sorted(share.serving)),
+        "chunks": _chunks(job),
+    }
+
+
+def _chunks(job: Job) -> Chunks | None:
+    return None if job.summed is None else Chunks.model_construct(**job.summed._asdict())
+
+
+def _displaced(counts: Mapping[tuple[str, bool], int]) -> Displaced | None:
+    """The sums over all switches; None if there are none."""
+    if not counts:
+        return None
+    totals: Counter[bool] = Counter()
+    for (_, expired), count in counts.items():
+        totals[expired] += count
+    return Displaced.model_construct(evicted=totals[False], expired=totals[True])
+
+
+def _workers(job: Job) -> tuple[WorkerAddress, ...]:
+    return tuple(
+        WorkerAddress.model_construct(rank=rank, ip=format_ip(member.ip), udp_port=member.udp_port)
+        for rank, member in sorted(job.members.items())
+    )
+
+
+def heartbeat_answer(job: Job) -> Heartbeat:
+    """The answer to a rank's heartbeat."""
+    question, mismatch = job.comparison.question, job.mismatch
+    return Heartbeat.model_construct(
+        state=job.state,
+        lost=_lost(job),
+        reason=job.reason,
+        mismatch=None
+        if mismatch is None
+        else Mismatch.model_construct(
+            number=mismatch.number,
+            calls=tuple(
+                SameCall.model_construct(text=text, ranks=tuple(ranks))
+                for text, ranks in mismatch.ranks_by_text().items()
+            ),
+        ),
+        ask=None if question is None else CallRange(first=question.first, last=question.last),
+        waits={
+            rank: Waits.model_construct(sums=wait.sums, waited_s=wait.waited_s, longest_wait=wait.longest)
+            for rank, wait in job.waits.items()
+        },
+        chunks=_chunks(job),
+    )
+
+
+def _lost(job: Job) -> tuple[Lost, ...]:
+    return tuple(Lost(rank=rank, reason=reason) for rank, reason in job.gone.items())
+
+
+def packet_counts(counts: Mapping[int, Count]) -> dict[int, PacketCount]:
+    """Counts by the same keys."""
+    return {key: PacketCount(packets=count.packets, bytes=count.bytes) for key, count in counts.items()}
+
+
+def aggregator_of(service: Service, name: str) -> Aggregator:
+    """The address that the members of a switch send to. name: of the switch."""
+    node = service.topology.by_name[name]
+    return Aggregator(ip=format_ip(node.ip), mac=format_mac(node.mac), udp_port=INAGG_PORT)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job has of switches and servers, from the plan until all of it is free: a state machine, as a table.
+
+    planned ──install──> installing ──written──> installed
+       │  ^                 │    ^───change────────┘ │
+       │  └──removed── removing <────────remove──────┘
+       └──release──> gone
+
+A job whose place changes has two placements for a while: an old one that is being removed, and a new one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from inagg_contract.aggregation import LEASED, SERVER, SHARED, Aggregation
+from inagg_controller.fabric.tree import Tree
+from inagg_controller.jobs.effects import Install, Regroup, Remove
+from inagg_controller.jobs.leases import Lease
+from inagg_controller.jobs.servers import JobKey, ServerShare
+from inagg_controller.switch.entries import JobEntries, MulticastGroup
+
+
+class State(Enum):
+    """Where the entries of a placement are.
+
+    planned: in no switch. installing: some are in the switches, or their change is under way. installed: all are in the
+    switches. removing: some may still be in the switches. gone: what the placement had is free.
+    """
+
+    PLANNED = "planned"
+    INSTALLING = "installing"
+    INSTALLED = "installed"
+    REMOVING = "removing"
+    GONE = "gone"
+
+
+class Event(Enum):
+    """What happens to a placement.
+
+    install, change, remove: the job table has decided so. written: the last insertion or change under way has been
+    carried out. removed: the same of a removal. release: the job has ended or has another placement.
+    """
+
+    INSTALL = "install"
+    CHANGE = "change"
+    WRITTEN = "written"
+    REMOVE = "remove"
+    REMOVED = "removed"
+    RELEASE = "release"
+
+
+# Every other event in a state is a defect of the controller.
+TRANSITIONS: Mapping[tuple[State, Event], State] = {
+    (State.PLANNED, Event.INSTALL): State.INSTALLING,
+    (State.PLANNED, Event.RELEASE): State.GONE,
+    (State.INSTALLING, Event.CHANGE): State.INSTALLING,
+    (State.INSTALLING, Event.WRITTEN): State.INSTALLED,
+    (State.INSTALLING, Event.REMOVE): State.REMOVING,
+    (State.INSTALLED, Event.CHANGE): State.INSTALLING,
+    (State.INSTALLED, Event.REMOVE): State.REMOVING,
+    (State.REMOVING, Event.REMOVE): State.REMOVING,  # again: a switch has refused, or was lost
+    (State.REMOVING, Event.REMOVED): State.PLANNED,
+}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Placement:
+    """What sums for a job.
+
+    epoch: that no earlier placement had. creator, job_class: of the job, for shares and quotas. tree, leases, group:
+    the switches, the slots that each of them leases, and the multicast group there; servers: what it has of servers. On
+    servers alone there are no switches and no group; on shared slots there are switches, but no leases. priority: of
+    its packets, for shared slots. results_ip: the multicast address of its results; None: each worker gets them at its
+    own. entries: by switch, what is in the switches or is being inserted or removed. generation: how often it has lost
+    a switch: the outcome of an effect of an earlier generation is void. retry_at: when to repeat a removal.
+    """
+
+    job: int
+    epoch: int
+    slots: int
+    creator: str | None
+    job_class: str
+    tree: Tree
+    leases: Mapping[str, Lease]
+    group: int | None
+    results_ip: int | None
+    servers: ServerShare | None
+    priority: int
+    state: State = State.PLANNED
+    entries: Mapping[str, JobEntries] = field(default_factory=dict)
+    generation: int = 0
+    retry_at: float | None = None
+    _writes: int = 0  # insertions and changes under way
+
+    @property
+    def key(self) -> JobKey:
+        """Its name at servers."""
+        return JobKey(self.job, self.epoch)
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """What sums: derived from what it has."""
+        if self.servers is None:
+            return LEASED
+        return SHARED if self.tree.switches else SERVER
+
+    @property
+    def gone(self) -> bool:
+        """Whether what it had is free."""
+        return self.state is State.GONE
+
+    @property
+    def in_use(self) -> bool:
+        """Whether its switches or servers may have it: a rank that leaves now cannot be replaced."""
+        return self.state is not State.PLANNED or (self.servers is not None and bool(self.servers.seats))
+
+    @property
+    def ready(self) -> bool:
+        """Whether its switches have its entries, and its servers serve it."""
+        return self.state is State.INSTALLED and (self.servers is None or self.servers.complete)
+
+    def install(self, entries: Mapping[str, JobEntries]) -> Install | None:
+        """Have entries inserted. None on servers alone, which have none: it is installed."""
+        self._change(Event.INSTALL)
+        self.entries = entries
+        if not entries:
+            self._change(Event.WRITTEN)
+            return None
+        self._writes = 1
+        return Install(*self._name, entries)
+
+    def regroup(self, groups: Mapping[str, MulticastGroup]) -> Regroup:
+        """Have the copies of results changed."""
+        self._change(Event.CHANGE)
+        self._writes += 1
+        return Regroup(*self._name, groups)
+
+    def written(self, effect: Install | Regroup) -> None:
+        """An insertion or a change has been carried out. It is installed once no other one is under way."""
+        if isinstance(effect, Regroup):
+            self.entries = {
+                name: replace(each, group=effect.groups[name]) for name, each in self.entries.items()
+            }
+        self._writes -= 1
+        if self.state is State.INSTALLING and self._writes == 0:
+            self._change(Event.WRITTEN)
+
+    def remove(self) -> Remove | None:
+        """Have its entries removed, also a second time. None if there are none: they are removed."""
+        self._change(Event.REMOVE)
+        self.retry_at = None
+        if self.entries:
+            return Remove(*self._name, self.entries)
+        self.removed()
+        return None
+
+    def removed(self) -> None:
+        """No switch has entries of it."""
+        self._change(Event.REMOVED)
+        self.entries = {}
+
+    def lose(self, switch: str) -> None:
+        """A switch is lost with its entries: effects under way are void, and entries elsewhere are to be removed."""
+        self.generation += 1
+        self._writes = 0
+        self.retry_at = None
+        self.entries = {name: each for name, each in self.entries.items() if name != switch}
+
+    def release(self) -> None:
+        """What it had is free."""
+        self._change(Event.RELEASE)
+
+    @property
+    def _name(self) -> tuple[int, int, int]:
+        return self.job, self.epoch, self.generation
+
+    def _change(self, event: Event) -> None:
+        self.state = TRANSITIONS[self.state, event]

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans what sums for a new job: one planner for each kind of aggregation. A plan has leased its slots."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from inagg_contract.aggregation import LEASED, SERVER, SHARED, Aggregation, uses_servers
+from inagg_contract.documents import DEFAULT_JOB_CLASS
+from inagg_controller.errors import InvalidRequestError, NotOfferedError, UnavailableError
+from inagg_controller.fabric.topology import Topology
+from inagg_controller.fabric.tree import NO_TREE, Tree
+from inagg_controller.jobs.classes import Held, JobClass, known_classes
+from inagg_controller.jobs.job import Job, holding
+from inagg_controller.jobs.leases import FEWEST_SLOTS, Lease
+from inagg_controller.jobs.limits import Limits
+from inagg_controller.jobs.placement import Placement
+from inagg_controller.jobs.resources import Resources, leased_slots
+from inagg_controller.jobs.servers import MOST_RANKS, POWERS_OF_TWO, Servers, ServerShare
+
+NO_SWITCH = "this controller has no switch; aggregation = server needs none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """A job that is to be created.
+
+    slots: at most. creator: the host that asks, None for the operator; the jobs of a host are limited to a share. at:
+    the switch of each rank's host; None: the only switch. colocated: the first ranks run its servers, else it leases
+    memory of registered ones. priority: on shared slots the job evicts what jobs of a lower one have in a slot.
+    job_class: the jobs of a class are limited to its quotas.
+    """
+
+    aggregation: Aggregation
+    workers: int
+    slots: int
+    name: str = ""
+    creator: str | None = None
+    at: Sequence[str] | None = None
+    colocated: bool = True
+    priority: int = 0
+    job_class: str = DEFAULT_JOB_CLASS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a job is to have. leases: in each switch of the tree; they are taken. servers: their memory is not."""
+
+    slots: int
+    tree: Tree = NO_TREE
+    leases: Mapping[str, Lease] = field(default_factory=dict)
+    servers: ServerShare | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Supplies:
+    """Of what the planners give."""
+
+    topology: Topology
+    limits: Limits
+    resources: Resources
+    servers: Servers
+
+
+class Planner(ABC):
+    """Plans jobs of one kind. place: what such a job is on, for messages."""
+
+    place: str
+
+    def __init__(self, supplies: Supplies) -> None:
+        self._topology = supplies.topology
+        self._limits = supplies.limits
+        self._resources = supplies.resources
+        self._servers = supplies.servers
+
+    @property
+    @abstractmethod
+    def most_workers(self) -> int:
+        """The maximum number of a job's workers."""
+
+    @abstractmethod
+    def plan(self, request: JobRequest, admitting: JobClass, holders: Sequence[Job]) -> Plan:
+        """Plan a job: the requested number of slots, or fewer if they are scarce.
+
+        admitting: its class. holders: the jobs that hold resources. Raises InvalidRequestError, UnavailableError.
+        """
+
+    @abstractmethod
+    def frees_room(self, request: JobRequest, holders: Sequence[Job]) -> bool:
+        """Whether what the job would take is about to become free."""
+
+    def _switches_of(self, request: JobRequest) -> Sequence[str]:
+        """The switch of each rank's host. Raises NotOfferedError."""
+        if not self._topology.switches:
+            raise NotOfferedError(NO_SWITCH)
+        return request.at or [self._topology.switches[0].name] * request.workers
+
+    def _frees_memory(self, request: JobRequest, holders: Sequence[Job]) -> bool:
+        return not request.colocated and any(
+            placement.servers is not None and placement.servers.holds(placement.key)
+            for placement in _of_ended(holders)
+        )
+
+
+class LeasedPlanner(Planner):
+    """Plans a tree, and slots that the job leases in each of its switches."""
+
+    place = "switches"
+
+    @property
+    def most_workers(self) -> int:
+        return self._limits.max_workers
+
+    def plan(self, request: JobRequest, admitting: JobClass, holders: Sequence[Job]) -> Plan:
+        at = self._switches_of(request)
+        share = self._resources.take(at, request.slots, request.creator, admitting, holding(holders))
+        return Plan(slots=share.slots, tree=share.tree, leases=share.leases)
+
+    def frees_room(self, request: JobRequest, holders: Sequence[Job]) -> bool:
+        return any(
+            placement.servers is None and not self._resources.away(placement.tree)
+            for placement in _of_ended(holders)
+        )
+
+
+class SharedPlanner(Planner):
+    """Plans a tree whose switches combine what they can in slots that jobs share, and servers."""
+
+    place = "shared slots"
+
+    @property
+    def most_workers(self) -> int:
+        return min(self._limits.max_workers, MOST_RANKS)
+
+    def plan(self, request: JobRequest, admitting: JobClass, holders: Sequence[Job]) -> Plan:
+        tree = self._resources.share(self._switches_of(request))
+        if request.colocated:
+            share = self._servers.colocated(request.workers, request.slots, POWERS_OF_TWO)
+        else:
+            share = self._servers.choose(
+                request.slots,
+                request.creator,
+                admitting,
+                POWERS_OF_TWO,
+                lambda server: self._topology.reaches(tree.by_name, server.ip),
+            )
+        self._resources.check_tables(tree, share.count, request.creator, holding(holders))
+        return Plan(slots=share.slots, tree=tree, servers=share)
+
+    def frees_room(self, request: JobRequest, holders: Sequence[Job]) -> bool:
+        return self._frees_memory(request, holders)
+
+
+class ServerPlanner(Planner):
+    """Plans servers alone."""
+
+    place = "servers"
+    most_workers = MOST_RANKS
+
+    def plan(self, request: JobRequest, admitting: JobClass, holders: Sequence[Job]) -> Plan:
+        if request.colocated:
+            share = self._servers.colocated(request.workers, request.slots)
+        else:
+            share = self._servers.choose(request.slots, request.creator, admitting)
+        return Plan(slots=share.slots, servers=share)
+
+    def frees_room(self, request: JobRequest, holders: Sequence[Job]) -> bool:
+        return self._frees_memory(request, holders)
+
+
+class Planners:
+    """The planners by what sums, and the limits and quotas that all of them observe.
+
+    classes: by name.
+    """
+
+    def __init__(self, supplies: Supplies) -> None:
+        self.classes = known_classes(supplies.limits.classes)
+        self._supplies = supplies
+        self._by_aggregation: Mapping[Aggregation, Planner] = {
+            LEASED: LeasedPlanner(supplies),
+            SHARED: SharedPlanner(supplies),
+            SERVER: ServerPlanner(supplies),
+        }
+
+    def plan(self, request: JobRequest, holders: Sequence[Job]) -> Plan:
+        """Plan a job. holders: the jobs that hold resources. Raises InvalidRequestError, UnavailableError."""
+        planner = self._by_aggregation[request.aggregation]
+        if not 1 <= request.workers <= planner.most_workers:
+            raise InvalidRequestError(
+                f"workers is {request.workers}; a job on {planner.place} has 1 to {planner.most_workers}"
+            )
+        if request.slots < FEWEST_SLOTS or request.slots & (request.slots - 1):
+            raise InvalidRequestError(
+                f"slots is {request.slots}; it must be a power of two, at least {FEWEST_SLOTS}"
+            )
+        admitting = self._admitting(request, holders)
+        if uses_servers(request.aggregation):
+            self._check_server_jobs(request, holders)
+        return planner.plan(request, admitting, holders)
+
+    def frees_room(self, request: JobRequest, holders: Sequence[Job]) -> bool:
+        """Whether what the job needs is about to become free."""
+        return self._frees_place(request.job_class, holders) or self._by_aggregation[
+            request.aggregation
+        ].frees_room(request, holders)
+
+    def held_by(self, job_class: str, holders: Sequence[Job]) -> Held:
+        """What the jobs of a class hold."""
+        jobs = _of_class(job_class, holders)
+        slots = {name: leased_slots(name, holding(jobs)) for name in self._supplies.resources.pools}
+        return Held(len(jobs), slots, self._supplies.servers.held(job_class))
+
+    def _admitting(self, request: JobRequest, holders: Sequence[Job]) -> JobClass:
+        """The class of a job that is to be created. Raises InvalidRequestError, UnavailableError."""
+        known = self.classes.get(request.job_class)
+        if known is None:
+            raise InvalidRequestError(
+                f"job_class is {request.job_class}; the classes of this controller are {', '.join(self.classes)} "
+                "(--job-class)"
+            )
+        known.check(request.aggregation, request.priority, len(_of_class(request.job_class, holders)))
+        return known
+
+    def _check_server_jobs(self, request: JobRequest, holders: Sequence[Job]) -> None:
+        """Check that there may be one more job with servers, with so many ranks. Raises UnavailableError."""
+        limits, creator = self._supplies.limits, request.creator
+        jobs = [job for job in holders if job.placement.servers is not None]
+        own = [job for job in jobs if job.creator == creator]
+        for what, most, held, held_by_host, more in (
+            ("jobs", limits.max_server_jobs, len(jobs), len(own), 1),
+            ("ranks", limits.max_server_ranks, _ranks(jobs), _ranks(own), request.workers),
+        ):
+            share = int(limits.host_share * most)
+            if held + more > most:
+                raise UnavailableError(
+                    f"there are {held} {what} on servers, the limit is {most}; wait until a job ends"
+                )
+            if creator is not None and held_by_host + more > share:
+                raise UnavailableError(
+                    f"the host {creator} has {held_by_host} {what} on servers, the limit for one host is {share}; wait "
+                    "until a job ends"
+                )
+
+    def _frees_place(self, job_class: str, holders: Sequence[Job]) -> bool:
+        """Whether a class that has all jobs of its quota is about to have fewer."""
+        known = self.classes.get(job_class)
+        if known is None or known.jobs is None:
+            return False
+        held = _of_class(job_class, holders)
+        leaving = sum(job.ended and not self._supplies.resources.away(job.placement.tree) for job in held)
+        return len(held) - leaving < known.jobs <= len(held)
+
+
+def _of_class(job_class: str, jobs: Iterable[Job]) -> list[Job]:
+    return [job for job in jobs if job.job_class == job_class]
+
+
+def _of_ended(holders: Sequence[Job]) -> Iterable[Placement]:
+    return holding(job for job in holders if job.ended)
+
+
+def _ranks(jobs: Iterable[Job]) -> int:
+    return sum(job.workers for job in jobs)

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The states of all jobs, and what each change of a state entails.
+
+    joining ──last rank registers, entries installed and all servers serve──> running ──last rank leaves──> finished
+       └────── a rank is lost, the job is ended, a switch, link or server of it is lost ──────> failed
+
+A job keeps its number, leases and multicast group until its entries are removed from its switches, and its servers no
+longer serve it; only then may another job have them. The slots' contents then belong to another epoch
+(docs/protocol.md, 5.2 and 7).
+"""
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+
+from inagg_controller.errors import UnavailableError, UnknownJobError
+from inagg_controller.fabric.tree import Tree
+from inagg_controller.jobs.calls import Comparison
+from inagg_controller.jobs.effects import Effect
+from inagg_controller.jobs.installation import entries_of
+from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.leases import Numbers
+from inagg_controller.jobs.limits import Limits, Policy
+from inagg_controller.jobs.placement import Placement, State
+from inagg_controller.jobs.planning import JobRequest, Plan, Supplies
+from inagg_controller.jobs.servers import give_back, lease
+
+_LAST_JOB = 2**16 - 1
+_LAST_EPOCH = 2**32 - 1
+_FIRST_GROUP, _LAST_GROUP = 2, 2**16 - 1
+
+
+class JobStates:
+    """The jobs by number. first_epoch, multicast: as in `JobTable`.
+
+    version: changes with every change of a job's state, of the servers and of what they serve. effects: that no driver
+    has taken yet.
+    """
+
+    def __init__(self, supplies: Supplies, policy: Policy, first_epoch: int, multicast: int | None) -> None:
+        self.jobs: dict[int, Job] = {}
+        self.version = 0
+        self.effects: deque[Effect] = deque()
+        self._supplies = supplies
+        self._policy = policy
+        self._ended: list[Job] = []
+        self._numbers = Numbers(1, _LAST_JOB)
+        self._groups = Numbers(_FIRST_GROUP, _LAST_GROUP)
+        self._next_epoch = first_epoch
+        self._multicast = multicast
+
+    @property
+    def holders(self) -> list[Job]:
+        """The jobs that hold resources."""
+        return [job for job in self.jobs.values() if job.holds_resources]
+
+    def find(self, number: int) -> Job:
+        """The job with this number. Raises UnknownJobError."""
+        try:
+            return self.jobs[number]
+        except KeyError:
+            raise UnknownJobError(
+                f"there is no job {number}: it never existed, it ended a while ago, or the controller has restarted"
+            ) from None
+
+    def placement(self, number: int, epoch: int) -> tuple[Job, Placement] | None:
+        """A job and that of its placements with this epoch; None if it has none."""
+        job = self.jobs.get(number)
+        found = [] if job is None else [each for each in job.placements if each.epoch == epoch]
+        return (job, found[0]) if job is not None and found else None
+
+    def take_ended(self) -> list[Job]:
+        """The jobs that have ended since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def check_epoch(self) -> None:
+        """Raise UnavailableError if there is no epoch for another placement."""
+        if self._next_epoch > _LAST_EPOCH:
+            raise UnavailableError("every epoch has been used; restart the controller")
+
+    def add(self, request: JobRequest, plan: Plan, now: float) -> Job:
+        """Add a job that has been planned."""
+        number = self._numbers.take()
+        # There are more numbers than jobs that fit into the tables, jobs on servers and ended jobs together.
+        assert number is not None
+        job = Job(
+            id=number,
+            name=request.name,
+            workers=request.workers,
+            slots=plan.slots,
+            created_at=now,
+            creator=request.creator,
+            job_class=request.job_class,
+            placements=[self._place(number, request, plan)],
+            comparison=Comparison(request.workers),
+        )
+        self.jobs[number] = job
+        self.version += 1
+        return job
+
+    def replace(self, job: Job, request: JobRequest, plan: Plan) -> None:
+        """Give a job another placement, with as many slots. The old one is removed, and the new one then installed."""
+        assert plan.slots == job.slots  # chunk numbers say in which slot they are
+        old = job.placement
+        job.placements.append(self._place(job.id, request, plan))
+        self.version += 1
+        self._withdraw(job, old)
+        self.place_if_complete(job)
+
+    def give_back(self, plan: Plan) -> None:
+        """Give back what a plan has leased."""
+        self._supplies.resources.give_back(plan.leases)
+
+    def _place(self, number: int, request: JobRequest, plan: Plan) -> Placement:
+        group = self._groups.take() if plan.tree.switches else None
+        assert (
+            group is not None or not plan.tree.switches
+        )  # there are more than jobs that fit into the tables
+        placement = Placement(
+            job=number,
+            epoch=self._next_epoch,
+            slots=plan.slots,
+            creator=request.creator,
+            job_class=request.job_class,
+            tree=plan.tree,
+            leases=plan.leases,
+            group=group,
+            results_ip=self._results_ip(number, request.workers, plan.tree),
+            servers=plan.servers,
+            priority=request.priority,
+        )
+        self._next_epoch += 1
+        if plan.servers is not None:
+            lease(plan.servers, placement.key, request.creator, request.job_class)
+        return placement
+
+    def _results_ip(self, number: int, workers: int, tree: Tree) -> int | None:
+        """The multicast address of a job's results, if switches send them to several workers."""
+        if self._multicast is None or workers == 1 or not tree.switches:
+            return None
+        return self._multicast + number
+
+    def place_if_complete(self, job: Job) -> None:
+        """Have a job served, and its entries inserted, once all its ranks have registered and its switches are there.
+
+        A switch has entries of one placement of a job at a time.
+        """
+        *older, placement = job.placements
+        if job.ended or not job.complete or placement.state is not State.PLANNED:
+            return
+        if placement.servers is not None and not placement.servers.seats:
+            placement.servers.assign(job.members)
+        reached = not self._supplies.resources.away(placement.tree)
+        if reached and not any(old.entries.keys() & placement.tree.by_name.keys() for old in older):
+            effect = placement.install(entries_of(job, self._supplies.topology, self._supplies.limits))
+            if effect is not None:
+                self.effects.append(effect)
+
+    def begin_if_ready(self, job: Job, now: float) -> None:
+        """Let a job run once its placement is ready."""
+        if job.state == "joining" and job.placement.ready:
+            job.state = "running"
+            job.liveness.begin(job.members, now)
+
+    def fail(self, job: Job, reason: str, now: float) -> None:
+        """End a job that cannot go on."""
+        self._end(job, "failed", reason, now)
+
+    def finish(self, job: Job, now: float) -> None:
+        """End a job that all ranks have left."""
+        self._end(job, "finished", None, now)
+
+    def lose_ranks(self, job: Job, lost: Mapping[int, str], now: float) -> None:
+        """End a job because ranks are lost. lost: rank -> why."""
+        job.lost.update(lost)
+        self.fail(job, "; ".join(f"{job.titles([rank])}: {why}" for rank, why in lost.items()), now)
+
+    def _end(self, job: Job, state: str, reason: str | None, now: float) -> None:
+        job.state = state
+        job.reason = reason
+        job.ended_at = now
+        self._ended.append(job)
+        job.comparison.close()
+        self.version += 1
+        self._withdraw(job, job.placement)
+
+    def _withdraw(self, job: Job, placement: Placement) -> None:
+        """Give back a placement that is of no more use: first have its entries removed, unless that is under way."""
+        if placement.state is State.PLANNED:
+            self.release(job, placement)
+        elif placement.state is not State.REMOVING:
+            self.remove(job, placement)
+
+    def remove(self, job: Job, placement: Placement) -> None:
+        """Have the entries of a placement removed, also a second time."""
+        effect = placement.remove()
+        if effect is None:
+            self.release(job, placement)
+        else:
+            self.effects.append(effect)
+
+    def release(self, job: Job, placement: Placement) -> None:
+        """Free what a placement has, once the job has no use for it, no switch has entries and no server serves it."""
+        used = not job.ended and placement is job.placement
+        if used or placement.state is not State.PLANNED:
+            return
+        if placement.servers is not None and not placement.in_use:  # no server has had orders about it
+            give_back(placement.servers.registered, placement.key)
+        if placement.servers is not None and placement.servers.holds(placement.key):
+            return
+        placement.release()
+        self.version += 1
+        self._supplies.resources.give_back(placement.leases)
+        if placement.group is not None:
+            self._groups.give_back(placement.group)
+        if placement is not job.placement:
+            job.placements.remove(placement)
+
+    def forget_ended(self, now: float) -> None:
+        """Forget ended jobs: after a time, and the oldest of a host and of all that have too many jobs or ranks."""
+        for number in _overdue(list(self.jobs.values()), self._policy.keep_s, self._supplies.limits, now):
+            del self.jobs[number]
+            self._numbers.give_back(number)
+            self.version += 1
+
+
+def _overdue(jobs: Sequence[Job], keep_s: float, limits: Limits, now: float) -> list[int]:
+    """The numbers of the ended jobs that are not to be remembered any longer."""
+    kept: Counter[str | None] = Counter()
+    ranks: Counter[str | None] = Counter()
+    overdue = []
+    ended = [(job.ended_at, job) for job in jobs if job.ended_at is not None and not job.holds_resources]
+    for ended_at, job in sorted(ended, key=lambda each: (each[0], each[1].id), reverse=True):
+        kept[job.creator] += 1
+        ranks[job.creator] += job.workers
+        part = 1 if job.creator is None else limits.host_share
+        if (
+            now - ended_at >= keep_s
+            or kept.total() > limits.max_ended
+            or ranks.total() > limits.max_ended_ranks
+            or kept[job.creator] > part * limits.max_ended
+            or ranks[job.creator] > part * limits.max_ended_ranks
+        ):
+            kept[job.creator] -= 1
+            ranks[job.creator] -= job.workers
+            overdue.append(job.id)
+    return overdue

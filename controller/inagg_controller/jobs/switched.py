@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to switches and links, and what is to be done to them. It decides and does no I/O."""
+
+from collections import deque
+from collections.abc import Mapping
+
+from inagg_controller.fabric.topology import Link
+from inagg_controller.jobs.effects import Effect, Install, Remove
+from inagg_controller.jobs.leases import LeasePool
+from inagg_controller.jobs.placement import Placement, State
+from inagg_controller.jobs.resources import Resources
+from inagg_controller.jobs.states import JobStates
+from inagg_controller.switch.entries import JobEntries
+
+SWITCH_LOST = "switch {} was lost: the sums in its slots are gone"
+SWITCH_TAKEN = "another controller has taken switch {} over: its tables and slots are no longer this job's"
+
+# Seconds after which a removal that the switch refused is tried again.
+_RETRY_S = 1.0
+
+
+class SwitchedJobs:
+    """The switches of the topology and their jobs."""
+
+    def __init__(self, states: JobStates, resources: Resources) -> None:
+        self._states = states
+        self._resources = resources
+
+    @property
+    def pools(self) -> Mapping[str, LeasePool]:
+        """The slots of each switch."""
+        return self._resources.pools
+
+    @property
+    def effects(self) -> deque[Effect]:
+        """The effects that no driver has taken yet."""
+        return self._states.effects
+
+    def away(self, placement: Placement) -> list[str]:
+        """The switches of a placement that are not connected."""
+        return self._resources.away(placement.tree)
+
+    def is_void(self, effect: Effect) -> bool:
+        """Whether a switch that an effect is about has been lost since, so that its outcome does not count."""
+        found = self._states.placement(effect.job, effect.epoch)
+        return found is None or found[1].generation != effect.generation
+
+    def done(self, effect: Effect, now: float, error: str | None = None) -> None:
+        """Record that the driver has carried out an effect; error: the switch's message if it refused."""
+        found = self._states.placement(effect.job, effect.epoch)
+        if found is None or self.is_void(effect):
+            return
+        job, placement = found
+        self._states.version += 1
+        if isinstance(effect, Remove):
+            if error is not None:
+                placement.retry_at = now + _RETRY_S
+            else:
+                placement.removed()
+                self._states.release(job, placement)
+                self._states.place_if_complete(job)  # a switch was lost while it joined, or it has moved
+        elif error is None:
+            placement.written(effect)
+            self._states.begin_if_ready(job, now)
+        elif placement is job.placement and not job.ended:
+            # Without the copies its sums would need a retransmission for every result.
+            what = "the job's entries" if isinstance(effect, Install) else "to copy results to each worker"
+            self._states.fail(job, f"the switch refused {what}: {error}", now)
+
+    def connected(self, name: str) -> None:
+        """Record that a switch has a fresh pipeline: install complete jobs that waited for it."""
+        self._resources.connected.add(name)
+        self._states.version += 1
+        for job in self._states.jobs.values():
+            self._states.place_if_complete(job)
+
+    def lost(self, name: str, now: float, reason: str = SWITCH_LOST) -> None:
+        """Record that a switch, its entries and its sums are lost: running jobs on it fail; joining jobs go on.
+
+        reason: with {} for the switch's name.
+        """
+        self._resources.connected.discard(name)
+        self._states.version += 1
+        concerned = [
+            (job, placement)
+            for job in self._states.jobs.values()
+            for placement in job.placements
+            if not placement.gone and name in placement.tree.by_name
+        ]
+        void = {placement.key for _, placement in concerned}
+        kept = [effect for effect in self.effects if (effect.job, effect.epoch) not in void]
+        self.effects.clear()
+        self.effects.extend(kept)
+        for job, placement in concerned:
+            placement.lose(name)
+            if job.state == "running" and placement is job.placement:
+                self._states.fail(job, reason.format(name), now)
+            elif placement.state is not State.PLANNED:
+                self._states.remove(job, placement)
+
+    def link_down(self, link: Link, now: float, reason: str) -> None:
+        """Record that a link passes no packets: jobs whose tree uses it fail, and later ones avoid it."""
+        self._resources.down.add(link)
+        self._states.version += 1
+        for job in list(self._states.jobs.values()):
+            if not job.ended and link in job.placement.tree.links.values():
+                self._states.fail(job, f"the link {link} is down: {reason}", now)
+
+    def link_up(self, link: Link) -> None:
+        """Record that a link passes packets (again)."""
+        self._resources.down.discard(link)
+        self._states.version += 1
+
+    def installed(self) -> Mapping[int, Mapping[str, JobEntries]]:
+        """Entries that are in the switches after every effect has been carried out, by job and switch."""
+        return {
+            job.id: job.placement.entries
+            for job in self._states.jobs.values()
+            if job.placement.entries and job.placement.state is not State.REMOVING
+        }
+
+    def tick(self, now: float) -> None:
+        """Repeat removals that were refused."""
+        for job in list(self._states.jobs.values()):
+            for placement in list(job.placements):
+                if placement.retry_at is not None and now >= placement.retry_at:
+                    self._states.remove(job, placement)

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds after every step of `Life`. Each function is one invariant."""
+
+from typing import TYPE_CHECKING
+
+from inagg_contract.aggregation import SHARED
+from inagg_contract.constants import FLOOD_GROUP
+from inagg_contract.sizes import server_memory
+from inagg_controller.jobs.classes import Held
+from inagg_controller.jobs.job import holding
+from inagg_controller.jobs.placement import Placement, State
+from tests.controller.entities import in_stages
+from tests.controller.p4info import WORDS
+
+if TYPE_CHECKING:
+    from tests.controller.life import Life
+
+
+def bytes_in(placement: Placement) -> int:
+    """What each server gives to a job."""
+    assert placement.servers is not None
+    return server_memory(placement.slots, placement.servers.count, WORDS)
+
+
+def epochs_grow(life: "Life") -> None:
+    assert life.epochs == sorted(set(life.epochs))
+
+
+def instances_of_servers_grow(life: "Life") -> None:
+    assert life.instances == sorted(set(life.instances))
+
+
+def an_ended_job_stays_as_it_ended(life: "Life") -> None:
+    for number, job in life.table.jobs.items():
+        if number in life.endings or job.ended:
+            ending = (job.state, job.reason, dict(job.lost))
+            assert life.endings.setdefault(number, ending) == ending
+
+
+def a_job_that_everybody_has_left_does_not_run(life: "Life") -> None:
+    assert not any(
+        job.state == "running" and len(job.left) == job.workers for job in life.table.jobs.values()
+    )
+
+
+def leases_belong_to_placements_that_hold_them_and_to_nobody_else(life: "Life") -> None:
+    placements = holding(life.table.jobs.values())
+    for name, pool in life.table.switches.pools.items():
+        held = [each.leases[name] for each in placements if name in each.leases]
+        assert pool.leases == tuple(sorted(held, key=lambda lease: lease.base))
+    for placement in placements:
+        leased_in = placement.tree.by_name.keys() if placement.servers is None else set()
+        assert placement.leases.keys() == leased_in
+        assert all(lease.size == 2 * placement.slots for lease in placement.leases.values())
+
+
+def a_job_has_one_place_unless_it_moves(life: "Life") -> None:
+    for job in life.table.jobs.values():
+        assert job.holds_resources or job.ended
+        *older, placement = job.placements
+        assert all(old.state is State.REMOVING for old in older)
+        assert all(old.slots == placement.slots == job.slots for old in older)
+        assert not older or job.id in life.moved
+
+
+def what_is_in_a_switch_belongs_to_a_placement_that_still_holds_its_lease(life: "Life") -> None:
+    mine = {
+        placed for placement in holding(life.table.jobs.values()) for placed in in_stages(placement.entries)
+    }
+    assert life.entities <= mine
+    assert FLOOD_GROUP not in {placement.group for placement in holding(life.table.jobs.values())}
+
+
+def a_running_job_is_complete_and_installed_unless_it_moves(life: "Life") -> None:
+    for job in life.table.jobs.values():
+        if job.state != "running":
+            continue
+        assert len(job.members) == job.workers
+        if job.id not in life.moved:
+            assert job.placement.entries.keys() == job.placement.tree.by_name.keys()
+            assert set(in_stages(job.placement.entries)) <= life.entities
+
+
+def no_two_servers_have_the_same_address(life: "Life") -> None:
+    servers = life.table.servers.by_name.values()
+    assert len({(server.ip, server.udp_port) for server in servers}) == len(servers)
+
+
+def memory_is_leased_to_placements_that_hold_it_and_never_exceeds(life: "Life") -> None:
+    for server in life.table.servers.by_name.values():
+        assert server.free >= 0
+        for key, lease in server.leases.items():
+            (placement,) = (each for each in life.table.jobs[key.id].placements if each.key == key)
+            assert placement.servers is not None
+            assert not placement.gone
+            assert server in placement.servers.registered
+            assert lease.size == bytes_in(placement)
+
+
+def memory_in_which_a_job_may_still_be_is_not_free(life: "Life") -> None:
+    for process in life.processes.values():
+        server = life.table.servers.by_name.get(process.name)
+        if server is not None and server.instance == process.instance:
+            assert process.held.keys() <= server.leases.keys()
+
+
+def an_ended_job_holds_memory_of_living_servers_and_entries_only(life: "Life") -> None:
+    living = list(life.table.servers.by_name.values())
+    for job in life.table.jobs.values():
+        if job.ended and job.placement.servers is not None:
+            leasing = [
+                server for server in job.placement.servers.registered if job.placement.key in server.leases
+            ]
+            in_switch = bool(job.placement.entries)
+            assert job.holds_resources == (in_switch or any(server in living for server in leasing))
+
+
+def an_active_job_has_all_its_servers(life: "Life") -> None:
+    living = list(life.table.servers.by_name.values())
+    for job in life.table.jobs.values():
+        share = job.placement.servers
+        if share is not None and not job.ended:
+            assert all(server in living for server in share.registered)
+            assert all(job.placement.key in server.leases for server in share.registered)
+
+
+def a_job_runs_exactly_while_all_its_servers_serve_it_and_its_entries_are_in(life: "Life") -> None:
+    for job in life.table.jobs.values():
+        share = job.placement.servers
+        if share is None or job.ended:
+            continue
+        served = share.serving == set(range(share.count))
+        in_switch = job.placement.state is State.INSTALLED
+        assert served or job.state != "running"
+        assert not (served and in_switch) or job.state == "running"
+        assert bool(share.seats) == (len(job.members) == job.workers)
+        for index, server in enumerate(share.registered):
+            assert (index in share.serving) == (job.placement.key in server.serving and job.complete)
+
+
+def no_class_has_more_than_its_quotas(life: "Life") -> None:
+    for known in life.table.classes.values():
+        held = life.table.held_by(known.name)
+        assert known.jobs is None or held.jobs <= known.jobs
+        assert known.slots is None or max(held.slots.values()) <= known.slots
+        assert known.memory is None or held.memory <= known.memory
+    for job in life.table.jobs.values():
+        known = life.table.classes[job.job_class]
+        placement = job.placement
+        assert placement.aggregation in known.aggregation
+        if known.priority is not None and placement.aggregation == SHARED:
+            assert placement.priority <= known.priority
+
+
+def a_class_holds_what_pools_and_servers_lease_to_its_jobs(life: "Life") -> None:
+    for name in life.table.classes:
+        jobs = [job for job in life.holders() if job.job_class == name]
+        memory = sum(
+            lease.size
+            for server in life.table.servers.by_name.values()
+            for key, lease in server.leases.items()
+            if life.table.jobs[key.id].job_class == name
+        )
+        leases = [lease for placement in holding(jobs) for lease in placement.leases.items()]
+        slots = {
+            switch: sum(lease.size for at, lease in leases if at == switch) // 2
+            for switch in life.table.switches.pools
+        }
+        assert life.table.held_by(name) == Held(len(jobs), slots, memory)
+
+
+def no_host_has_more_than_its_share(life: "Life") -> None:
+    placements = [each for each in holding(life.table.jobs.values()) if each.creator is not None]
+    for creator in {each.creator for each in placements}:
+        for name, pool in life.table.switches.pools.items():
+            held = [
+                each.leases[name].size
+                for each in placements
+                if each.creator == creator and name in each.leases
+            ]
+            assert sum(held) <= life.table.limits.host_share * pool.size
+
+
+def a_job_frees_its_part_once_after_it_has_ended(life: "Life") -> None:
+    for job in life.table.jobs.values():
+        assert not (job.placement.epoch in life.freed and job.holds_resources)
+        if not job.holds_resources:
+            life.freed.add(job.placement.epoch)
+
+
+def the_number_of_jobs_on_servers_is_bounded(life: "Life") -> None:
+    jobs = [job for job in life.holders() if job.placement.servers is not None]
+    assert len(jobs) <= life.table.limits.max_server_jobs
+
+
+INVARIANTS = (
+    epochs_grow,
+    instances_of_servers_grow,
+    an_ended_job_stays_as_it_ended,
+    a_job_that_everybody_has_left_does_not_run,
+    leases_belong_to_placements_that_hold_them_and_to_nobody_else,
+    a_job_has_one_place_unless_it_moves,
+    what_is_in_a_switch_belongs_to_a_placement_that_still_holds_its_lease,
+    a_running_job_is_complete_and_installed_unless_it_moves,
+    no_two_servers_have_the_same_address,
+    memory_is_leased_to_placements_that_hold_it_and_never_exceeds,
+    memory_in_which_a_job_may_still_be_is_not_free,
+    an_ended_job_holds_memory_of_living_servers_and_entries_only,
+    an_active_job_has_all_its_servers,
+    a_job_runs_exactly_while_all_its_servers_serve_it_and_its_entries_are_in,
+    no_class_has_more_than_its_quotas,
+    a_class_holds_what_pools_and_servers_lease_to_its_jobs,
+    no_host_has_more_than_its_share,
+    a_job_frees_its_part_once_after_it_has_ended,
+    the_number_of_jobs_on_servers_is_bounded,
+)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Invariants of the job table under any sequence of events, in virtual time."""
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from inagg_contract.aggregation import AGGREGATIONS
+from inagg_controller.configuration import parse_job_classes
+from tests.controller.life import Life, Setting
+from tests.controller.serving import LEAF_SPINE
+from tests.controller.shared_tables import HOSTS, SHARED_SLOTS
+
+CLASSES = parse_job_classes(
+    [
+        "few,jobs=2",
+        "small,slots=6,memory=8864,priority=1",
+        "servers,jobs=3,aggregation=shared+server",
+        "closed,jobs=0",
+    ]
+)
+SHARED = {"shared_slots": SHARED_SLOTS}
+STAR_SETTING = Setting()
+TREE = Setting(topology=LEAF_SPINE)
+ALL_KINDS = Setting(topology=HOSTS, kinds=AGGREGATIONS, limits=SHARED)
+WITH_CLASSES = Setting(
+    topology=HOSTS,
+    kinds=AGGREGATIONS,
+    limits=SHARED | {"classes": CLASSES, "host_share": 0.5},
+    many=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("setting", "examples", "steps"),
+    [
+        pytest.param(STAR_SETTING, 200, 40, id="star"),
+        pytest.param(TREE, 200, 40, id="tree"),
+        pytest.param(ALL_KINDS, 300, 50, id="all-kinds"),
+        pytest.param(WITH_CLASSES, 150, 50, id="classes"),
+    ],
+)
+def test_invariants_hold_under_any_sequence(setting: Setting, examples: int, steps: int) -> None:
+    make: Any = lambda: Life(setting)  # noqa: E731  a factory will do, though the annotation asks for a class
+    run_state_machine_as_test(make, settings=settings(max_examples=examples, stateful_step_count=steps))
