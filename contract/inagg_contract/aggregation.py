@@ -16,6 +16,11 @@ AGGREGATIONS: tuple[Aggregation, ...] = get_args(Aggregation)
 AskedAggregation = Literal[Aggregation, "auto"]
 AUTO: Final = "auto"
 
+# Whose servers: each worker's process serves a share, or those that operators have started and registered.
+ServerKind = Literal["colocated", "registered"]
+COLOCATED: Final = "colocated"
+REGISTERED: Final = "registered"
+
 
 def uses_switches(aggregation: AskedAggregation) -> bool:
     """Whether switches sum for the job, or may."""

@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core.core_schema import ValidatorFunctionWrapHandler
 
 from inagg_contract.addresses import parse_ip, parse_mac, parse_multicast_network
-from inagg_contract.aggregation import LEASED, AskedAggregation
+from inagg_contract.aggregation import COLOCATED, LEASED, AskedAggregation, ServerKind
 from inagg_contract.ranks import LONGEST_HOST_NAME, LONGEST_JOB_NAME
 
 DEFAULT_PORT = 9560
@@ -99,8 +99,6 @@ Seconds = Annotated[float, Field(gt=0, le=_LONGEST_S)]
 # The state of a job. Not a Literal, so that a client can read a state that it does not know.
 State = Annotated[str, Field(json_schema_extra={"enum": ["joining", "running", "failed", "finished"]})]
 
-# Whose servers: each worker's process serves a share, or those that operators have started and registered.
-Servers = Literal["colocated", "registered"]
 ServerName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
 Priority = Annotated[int, Field(ge=0, le=255)]
 JobClassName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -153,7 +151,7 @@ class NewJob(Request):
     name: JobName = ""
     hosts: Annotated[list[Ip], Field(max_length=MOST_WORKERS, fail_fast=True)] | None = None
     aggregation: AskedAggregation = LEASED
-    servers: Servers = "colocated"
+    servers: ServerKind = COLOCATED
     priority: Priority = 0
     job_class: JobClassName = DEFAULT_JOB_CLASS
 

@@ -12,7 +12,16 @@ from functools import partial
 from typing import NamedTuple
 
 from inagg_contract.addresses import format_ip, parse_ip, parse_mac
-from inagg_contract.aggregation import AGGREGATIONS, AUTO, LEASED, SERVER, SHARED, Aggregation, uses_switches
+from inagg_contract.aggregation import (
+    AGGREGATIONS,
+    AUTO,
+    COLOCATED,
+    LEASED,
+    SERVER,
+    SHARED,
+    Aggregation,
+    uses_switches,
+)
 from inagg_contract.documents import NewJob, NewWorker
 from inagg_controller.connection import Connection
 from inagg_controller.counts import SwitchCounts
@@ -178,7 +187,7 @@ class Service:
             name=new.name,
             creator=creator,
             at=self.network.switches_of(new.workers, new.hosts) if uses_switches(aggregation) else None,
-            colocated=new.servers == "colocated",
+            colocated=new.servers == COLOCATED,
             priority=new.priority if aggregation == SHARED else 0,
             job_class=new.job_class,
         )

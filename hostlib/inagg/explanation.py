@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inagg_contract.aggregation import SHARED
 from inagg_contract.ranks import name_job, name_ranks
 
 _FRAME_HEADERS = 42  # bytes: Ethernet, IPv4, UDP
@@ -228,7 +229,7 @@ def _received_frames(figures: Mapping[str, Any]) -> float:
 
 
 def _meaning(cause: str, figures: Mapping[str, Any]) -> tuple[str, str]:
-    return _LOSS_OF_SLOTS if cause == "loss" and figures.get("aggregation") == "shared" else CAUSES[cause]
+    return _LOSS_OF_SLOTS if cause == "loss" and figures.get("aggregation") == SHARED else CAUSES[cause]
 
 
 def _remedy(cause: str, figures: Mapping[str, Any]) -> str:
@@ -249,7 +250,7 @@ def _summed_in(figures: Mapping[str, Any]) -> dict[str, float]:
     """The shares of a job's chunks by where they were summed; empty if it is not on shared slots, or has none."""
     chunks = figures.get("chunks") or {}
     total = sum(chunks.values())
-    if figures.get("aggregation") != "shared" or total == 0:
+    if figures.get("aggregation") != SHARED or total == 0:
         return {}
     return {place: count / total for place, count in chunks.items()}
 

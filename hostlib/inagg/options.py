@@ -29,6 +29,7 @@ from pydantic import (
 )
 
 from inagg.base_errors import ConfigurationError
+from inagg_contract.aggregation import COLOCATED, LEASED, AskedAggregation, ServerKind
 from inagg_contract.documents import DEFAULT_JOB_CLASS, HostName, JobClassName, JobName
 from inagg_contract.ranks import host_name, job_name
 
@@ -140,20 +141,20 @@ class Options(BaseModel):
         ),
     ] = None
     aggregation: Annotated[
-        Literal["leased", "shared", "server", "auto"],
+        AskedAggregation,
         Field(
             description="what sums: `leased` is slots of a switch for this job alone, `shared` slots that jobs compete "
             "for, with servers behind them, `server` aggregation servers in host memory, which need no programmable "
             "switch, `auto` the first of these that there is for the job; the same on all ranks"
         ),
-    ] = "leased"
+    ] = LEASED
     servers: Annotated[
-        Literal["colocated", "registered"],
+        ServerKind,
         Field(
             description="of a job with servers: `colocated` has each rank's process serve a share, "
             "`registered` uses the `inagg-server` processes that have registered with the controller"
         ),
-    ] = "colocated"
+    ] = COLOCATED
     priority: Annotated[
         int,
         Field(

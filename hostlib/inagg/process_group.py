@@ -455,10 +455,7 @@ class ProcessGroup(ForwardingGroup):
     @property
     def path(self) -> Literal["switch", "server", "local", "inner"]:
         """Where sums go: ``"local"`` in a group of one rank, ``"inner"`` when the group has fallen back to gloo."""
-        if self._session is None:
-            return "inner"
-        ways: dict[str, Literal["server", "local"]] = {"server": "server", "local": "local"}
-        return ways.get(self._session.aggregation, "switch")
+        return "inner" if self._session is None else self._session.path
 
     def catch_up(self) -> None:
         """Get the other ranks' figures of `stats` as of now. It takes up to eight heartbeat intervals."""

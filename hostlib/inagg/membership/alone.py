@@ -15,7 +15,7 @@ from inagg.sums.journal import Journal
 class Alone:
     """What `Session` is for a group of several ranks: what a process group needs of it. Any thread may use it."""
 
-    aggregation: Literal["local"] = "local"
+    path: Literal["local"] = "local"
 
     def __init__(self) -> None:
         self.journal = Journal()  # numbers the collectives; nobody compares it
@@ -47,4 +47,4 @@ class Alone:
         """There are no others."""
 
     def stats(self) -> dict[str, Any]:
-        return {"rank": 0, "aggregation": self.aggregation}
+        return {"rank": 0, "aggregation": self.path}

@@ -29,8 +29,38 @@ from inagg.base_errors import (
 from inagg.membership.presence import HttpsPresence, Presence, TcpPresence
 from inagg.membership.sockets import ending_in_silence
 from inagg.sums.journal import Report
-from inagg_contract.aggregation import AskedAggregation
-from inagg_contract.documents import DEFAULT_JOB_CLASS, FOREIGN_ADDRESS, MOST_BEATS, MOST_BODY_BYTES, Beat, CallDocument, CallRange, Chunks, CountedJob, Counters, CreatedJob, Health, Heartbeat, JobStatus, Loss, NewJob, NewServer, NewWorker, RankAnswer, RankAnswers, RankBeat, RankBeats, RefusedJob, RegisteredWorker, ServedJobId, ServerBeat, ServerOrders, ServerRegistration, Servers, read
+from inagg_contract.aggregation import COLOCATED, LEASED, SERVER, AskedAggregation, ServerKind
+from inagg_contract.documents import (
+    DEFAULT_JOB_CLASS,
+    FOREIGN_ADDRESS,
+    MOST_BEATS,
+    MOST_BODY_BYTES,
+    Beat,
+    CallDocument,
+    CallRange,
+    Chunks,
+    CountedJob,
+    Counters,
+    CreatedJob,
+    Health,
+    Heartbeat,
+    JobStatus,
+    Loss,
+    NewJob,
+    NewServer,
+    NewWorker,
+    RankAnswer,
+    RankAnswers,
+    RankBeat,
+    RankBeats,
+    RefusedJob,
+    RegisteredWorker,
+    ServedJobId,
+    ServerBeat,
+    ServerOrders,
+    ServerRegistration,
+    read,
+)
 
 _T = TypeVar("_T")
 
@@ -127,8 +157,8 @@ class ControlClient:
         *,
         name: str = "",
         hosts: Sequence[str] | None = None,
-        aggregation: AskedAggregation = "leased",
-        servers: Servers = "colocated",
+        aggregation: AskedAggregation = LEASED,
+        servers: ServerKind = COLOCATED,
         priority: int = 0,
         job_class: str = DEFAULT_JOB_CLASS,
     ) -> JobStatus:
@@ -256,7 +286,7 @@ class ControlClient:
             if time.monotonic() >= deadline:
                 missing = sorted(set(range(status.workers)) - set(status.registered))
                 if not missing:
-                    which = {"leased": "the switch has", "server": "its servers have"}.get(
+                    which = {LEASED: "the switch has", SERVER: "its servers have"}.get(
                         status.aggregation, "the switch and its servers have"
                     )
                     raise JobError(

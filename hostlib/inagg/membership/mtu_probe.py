@@ -10,6 +10,7 @@ from inagg._core import Transport
 from inagg.errors import InaggError, JobRank, NetworkTimeoutError, PeerLostError
 from inagg.membership.control import ControlClient
 from inagg.sums.reduction import Callback
+from inagg_contract.aggregation import SERVER
 from inagg_contract.constants import INAGG_HEADER_BYTES, WORD_BYTES
 from inagg_contract.documents import JobServer, JobStatus, Policy
 from inagg_contract.ranks import place
@@ -43,7 +44,7 @@ class MtuProbe:
         self._slots = status.slots
         self._all_servers = status.servers
         # Of a job on servers alone.
-        self._servers = status.servers if status.aggregation == "server" else ()
+        self._servers = status.servers if status.aggregation == SERVER else ()
         # Each server sums one block at least, also if their number does not divide that of the slots.
         self._blocks = max(_BLOCKS, min(2 * len(status.servers), status.slots))
 

@@ -15,6 +15,7 @@ from itertools import chain, repeat
 from inagg.base_errors import ControllerRefusedError
 from inagg.membership.control import ControlClient
 from inagg.options import Options
+from inagg_contract.aggregation import SERVER
 from inagg_contract.documents import JobStatus
 
 _log = logging.getLogger(__name__)
@@ -50,10 +51,10 @@ def create_job(
     try:
         return wait_for_room(partial(create, aggregation=options.aggregation), options.wait_s, check)
     except ControllerRefusedError as full:
-        if full.kind != _SWITCHES_FULL or options.fallback != "server" or options.aggregation == "server":
+        if full.kind != _SWITCHES_FULL or options.fallback != "server" or options.aggregation == SERVER:
             raise
         try:
-            job = create(aggregation="server")
+            job = create(aggregation=SERVER)
         except ControllerRefusedError as error:
             raise error.after(full) from None
         _log.log(

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from inagg._core import EngineError, Transport
 from inagg.errors import InaggError, IntegrityError, JobError, JobRank, PeerLostError, describe_loss
@@ -21,6 +21,7 @@ from inagg.membership.standing import GaveUp, Phase, Standing
 from inagg.sums.journal import NO_WAITS, Journal
 from inagg.sums.queue import SumQueue
 from inagg.sums.reduction import Callback
+from inagg_contract.aggregation import SERVER
 from inagg_contract.documents import OUTAGE_TIMEOUTS, JobStatus, LongestWait, Waits
 from inagg_contract.ranks import place
 
@@ -102,6 +103,11 @@ class Session:
             status.name,
         )
         self._heartbeat.start()
+
+    @property
+    def path(self) -> Literal["switch", "server"]:
+        """Where sums go: to a switch, or to servers alone."""
+        return "server" if self.aggregation == SERVER else "switch"
 
     def try_path(self, timeout_s: float, check: Callback = lambda: None) -> None:
         """Do the first sum of the job, as `MtuProbe.run`, and see whether multicast passes. Heartbeats do not count it.

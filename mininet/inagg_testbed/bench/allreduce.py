@@ -14,9 +14,9 @@ from typing import Any
 from inagg_testbed.bench.allreduce_check import inputs
 from inagg_testbed.bench.cpu import softirq_threads
 from inagg_testbed.bench.plan import (
-    COLOCATED,
+    INAGG_SERVER,
+    INAGG_SERVER_1,
     MAX_LOSS,
-    ONE_SERVER,
     BackendSpec,
     Case,
     Plan,
@@ -88,8 +88,8 @@ class AllReduceBench:
         switched = any(spec.through_switch for spec in specs)
         if self.switch == "bridge" and (switched or any(case.losses)):
             raise ConfigurationError(
-                f"a bridge neither aggregates nor drops packets: measure gloo, {COLOCATED} and {ONE_SERVER}, without"
-                " loss"
+                f"a bridge neither aggregates nor drops packets: measure gloo, {INAGG_SERVER} and {INAGG_SERVER_1}, "
+                "without loss"
             )
         served = [str(spec) for spec in specs if spec.on_servers]
         if any(case.losses) and served:

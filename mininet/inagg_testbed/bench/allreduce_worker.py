@@ -26,7 +26,7 @@ from inagg_baselines.collectives import make
 from inagg_testbed.bench.allreduce_check import Expectation, Float32, fill, one_period
 from inagg_testbed.bench.busiest_link import HostLinks, busiest
 from inagg_testbed.bench.cpu import cpu_seconds
-from inagg_testbed.bench.plan import OPTIONS, BackendSpec, Plan
+from inagg_testbed.bench.plan import SUMMING, BackendSpec, Plan
 from inagg_testbed.bench.theory import racks_of
 from inagg_testbed.events import EventLog, sent_segments
 
@@ -48,7 +48,7 @@ class Groups:
         }
         summing = {spec.name for spec in specs if spec.lane_bits is not None}
         self.inagg: dict[str, Any] = {
-            name: dist.new_group(ranks, backend="inagg", pg_options=inagg.Options(**OPTIONS[name]))
+            name: dist.new_group(ranks, backend="inagg", pg_options=inagg.Options(**SUMMING[name].options))
             for name in sorted(summing)
         }
         self.member = dist.get_rank() < workers

@@ -7,18 +7,44 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from inagg_baselines.catalog import BASELINES
+from inagg_contract.aggregation import (
+    COLOCATED,
+    LEASED,
+    REGISTERED,
+    SERVER,
+    SHARED,
+    Aggregation,
+    ServerKind,
+    uses_servers,
+    uses_switches,
+)
 from inagg_testbed.errors import ConfigurationError
 
 LANE_BITS = (32, 16, 8)
-LEASED, SHARED, COLOCATED = "inagg", "inagg-shared", "inagg-server"
-SHARED_ONE_SERVER, ONE_SERVER = "inagg-shared-1", "inagg-server-1"
-# What each backend's group has of inagg.Options, besides the lane width.
-OPTIONS: Mapping[str, Mapping[str, str]] = {
-    LEASED: {"aggregation": "leased"},
-    SHARED: {"aggregation": "shared", "servers": "colocated"},
-    SHARED_ONE_SERVER: {"aggregation": "shared", "servers": "registered"},
-    COLOCATED: {"aggregation": "server", "servers": "colocated"},
-    ONE_SERVER: {"aggregation": "server", "servers": "registered"},
+INAGG, INAGG_SHARED, INAGG_SERVER = "inagg", "inagg-shared", "inagg-server"
+INAGG_SHARED_1, INAGG_SERVER_1 = "inagg-shared-1", "inagg-server-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Summing:
+    """What sums for a backend: options of its group."""
+
+    aggregation: Aggregation
+    servers: ServerKind = COLOCATED
+
+    @property
+    def options(self) -> dict[str, str]:
+        """As fields of inagg.Options."""
+        servers = {"servers": self.servers} if uses_servers(self.aggregation) else {}
+        return {"aggregation": self.aggregation, **servers}
+
+
+SUMMING: Mapping[str, Summing] = {
+    INAGG: Summing(LEASED),
+    INAGG_SHARED: Summing(SHARED),
+    INAGG_SHARED_1: Summing(SHARED, REGISTERED),
+    INAGG_SERVER: Summing(SERVER),
+    INAGG_SERVER_1: Summing(SERVER, REGISTERED),
 }
 MAX_LOSS = 0.5
 # Of the weights of a training, and of its first rank's batches: rank r has BATCHES_SEED + r.
@@ -49,9 +75,9 @@ class BackendSpec:
         name, _, bits = text.partition(":")
         if text in BASELINES:
             return cls(name=name, lane_bits=None)
-        if name in OPTIONS and bits in ("", *map(str, LANE_BITS)):
+        if name in SUMMING and bits in ("", *map(str, LANE_BITS)):
             return cls(name=name, lane_bits=int(bits or 32))
-        known = ", ".join(f"{summed}:{width}" for summed in OPTIONS for width in LANE_BITS)
+        known = ", ".join(f"{summed}:{width}" for summed in SUMMING for width in LANE_BITS)
         raise ValueError(f"backend {text!r} is none of {', '.join(BASELINES)}, {known}")
 
     def __str__(self) -> str:
@@ -60,17 +86,17 @@ class BackendSpec:
     @property
     def through_switch(self) -> bool:
         """Whether a switch sums what it can."""
-        return self.name in (LEASED, SHARED, SHARED_ONE_SERVER)
+        return self.name in SUMMING and uses_switches(SUMMING[self.name].aggregation)
 
     @property
     def on_servers(self) -> bool:
         """Whether servers alone do the sums."""
-        return self.name in (COLOCATED, ONE_SERVER)
+        return self.name in SUMMING and SUMMING[self.name].aggregation == SERVER
 
     @property
     def needs_server(self) -> bool:
         """Whether it has a server on a host of its own."""
-        return self.name in (SHARED_ONE_SERVER, ONE_SERVER)
+        return self.name in SUMMING and SUMMING[self.name].servers == REGISTERED
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,17 +9,17 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from inagg_testbed.bench.plan import LANE_BITS, OPTIONS, BackendSpec
+from inagg_testbed.bench.plan import LANE_BITS, SUMMING, BackendSpec
 from inagg_testbed.bench.rows import spec_of
 from inagg_testbed.report.pictures import COLOURS, finish
 
 # The colour says how wide the lanes are, marker and hatch what sums in them.
 _COLOURS = dict(zip((None, *LANE_BITS), COLOURS, strict=False))
-_MARKERS = dict(zip(("gloo", *OPTIONS), ("o", "o", "D", "P", "s", "^"), strict=True))
+_MARKERS = dict(zip(("gloo", *SUMMING), ("o", "o", "D", "P", "s", "^"), strict=True))
 _LINES = ("-", "--", "-.", (0, (1, 1)))
-_HATCHES = dict(zip(OPTIONS, ("", "xx", "++", "//", ".."), strict=True))
+_HATCHES = dict(zip(SUMMING, ("", "xx", "++", "//", ".."), strict=True))
 _GLOO = BackendSpec.parse("gloo")
-_SUMMING = tuple(BackendSpec(name=name, lane_bits=bits) for name in OPTIONS for bits in LANE_BITS)
+_SUMMING = tuple(BackendSpec(name=name, lane_bits=bits) for name in SUMMING for bits in LANE_BITS)
 _ALL = (_GLOO, *_SUMMING)
 Row = dict[str, Any]
 

@@ -40,7 +40,7 @@ from typing import Any
 
 import numpy as np
 
-from inagg_testbed.bench.plan import COLOCATED, LEASED, ONE_SERVER, SHARED, BackendSpec, Case
+from inagg_testbed.bench.plan import INAGG, INAGG_SERVER, INAGG_SERVER_1, INAGG_SHARED, BackendSpec, Case
 from inagg_testbed.bench.theory import theory, theory_bytes
 from inagg_testbed.network.fabric import STAR, RankOrder
 from inagg_testbed.network.workers import Event
@@ -208,8 +208,8 @@ def _crossed(conditions: Conditions, one: Series) -> dict[str, Any]:
 
 
 def _in_switch(one: Series) -> float | None:
-    if one.spec.name != SHARED:
-        known = {LEASED: 1.0, COLOCATED: 0.0, ONE_SERVER: 0.0}
+    if one.spec.name != INAGG_SHARED:
+        known = {INAGG: 1.0, INAGG_SERVER: 0.0, INAGG_SERVER_1: 0.0}
         return known.get(one.spec.name)
     chunks: Counter[str] = Counter()
     for event in one.events:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inagg_testbed.bench.plan import LEASED
+from inagg_testbed.bench.plan import INAGG
 
 Row = dict[str, Any]
 
@@ -79,7 +79,7 @@ def _ratios(rows: Sequence[Row]) -> Iterable[Verdict]:
     goals = {(goal.link, goal.workers): goal for goal in GOALS}
     for row in rows:
         goal = goals.get((row["link"], row["workers"]))
-        if goal is None or row["backend"] != LEASED or row["ratio_to_gloo"] is None:
+        if goal is None or row["backend"] != INAGG or row["ratio_to_gloo"] is None:
             continue
         wanted, ratio = goal.ratios[row["lane_bits"]], row["ratio_to_gloo"]
         what = f"{place(row)}: inagg:{row['lane_bits']} vs gloo"
@@ -89,14 +89,14 @@ def _ratios(rows: Sequence[Row]) -> Iterable[Verdict]:
 def _line_rates(rows: Sequence[Row]) -> Iterable[Verdict]:
     for row in rows:
         fraction = row["line_rate_fraction"]
-        if fraction is not None and (row["backend"], row["lane_bits"]) == (LEASED, 32):
+        if fraction is not None and (row["backend"], row["lane_bits"]) == (INAGG, 32):
             what = f"{place(row)}: inagg:32, line rate"
             yield Verdict(what, f"{LINE_RATE:g}", f"{fraction:.3f}", fraction >= LINE_RATE)
 
 
 def _packet_rates(rows: Sequence[Row]) -> Iterable[Verdict]:
     """Packets into the switch through its ports: 32-bit lanes, unshaped links, 4 workers."""
-    wanted = (LEASED, "unshaped", 4, 32, 4)
+    wanted = (INAGG, "unshaped", 4, 32, 4)
     for row in rows:
         if tuple(row[name] for name in ("backend", "link", "workers", "lane_bits", "words")) == wanted:
             mpps = row["packets"] / row["iterations"] / row["time_ms"]["p50"] / 1e3

@@ -20,16 +20,23 @@ from collections.abc import Callable, Mapping
 
 from inagg_baselines.catalog import BASELINES
 from inagg_baselines.theory import Racks, Theory, ring
-from inagg_testbed.bench.plan import COLOCATED, LEASED, ONE_SERVER, SHARED, SHARED_ONE_SERVER, BackendSpec
+from inagg_testbed.bench.plan import (
+    INAGG,
+    INAGG_SERVER,
+    INAGG_SERVER_1,
+    INAGG_SHARED,
+    INAGG_SHARED_1,
+    BackendSpec,
+)
 
 _FLOAT32_BITS = 32
 
 _THEORIES: Mapping[str, Callable[[int], Theory]] = {
-    LEASED: lambda _: Theory(1.0, "S", 1),
-    SHARED: lambda workers: Theory(1 + 1 / (1 << (workers.bit_length() - 1)), "S + S/k", 2),
-    SHARED_ONE_SERVER: lambda _: Theory(1.0, "S", 2),
-    COLOCATED: lambda workers: Theory(ring(workers).share, "2(N-1)/N S", 2),
-    ONE_SERVER: lambda workers: Theory(float(workers), "N S", 2),
+    INAGG: lambda _: Theory(1.0, "S", 1),
+    INAGG_SHARED: lambda workers: Theory(1 + 1 / (1 << (workers.bit_length() - 1)), "S + S/k", 2),
+    INAGG_SHARED_1: lambda _: Theory(1.0, "S", 2),
+    INAGG_SERVER: lambda workers: Theory(ring(workers).share, "2(N-1)/N S", 2),
+    INAGG_SERVER_1: lambda workers: Theory(float(workers), "N S", 2),
 }
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from inagg_contract.aggregation import SERVER
 from inagg_contract.documents import DEFAULT_PORT, dump
 from inagg_testbed.errors import (
     ConfigurationError,
@@ -105,7 +106,7 @@ class Testbed:
             "INAGG_CONTROLLER": CONTROLLER_URL,
             "INAGG_SLOTS": str(self.slots(self.own_options.get("slots") if slots is None else slots)),
             **({} if rate is None else {"INAGG_LINK_RATE": str(rate)}),
-            **({} if chosen else {"INAGG_AGGREGATION": "server"}),
+            **({} if chosen else {"INAGG_AGGREGATION": SERVER}),
             **self.environment,
         }
 

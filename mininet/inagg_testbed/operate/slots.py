@@ -21,6 +21,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from inagg_contract.aggregation import SHARED
 from inagg_contract.documents import JobStatus
 from inagg_contract.ranks import name_job, name_ranks, place
 from inagg_testbed.network.control import switch_controller_of
@@ -68,7 +69,7 @@ def _cells(reader: SwitchReader) -> list[Cell]:
 def on_switch(job: JobStatus, switch: str, cells: Sequence[Cell]) -> Document:
     """What the slot versions of a job hold in one switch of its tree. cells: all of the switch, by index."""
     (node,) = (each for each in job.tree if each.switch == switch)
-    shared = job.aggregation == "shared"
+    shared = job.aggregation == SHARED
     if shared:
         names = [f"rank {rank}" for rank in range(job.workers)]
         base, lease = 0, cells

@@ -30,6 +30,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from inagg_contract.aggregation import LEASED, SHARED
 from inagg_contract.documents import DEFAULT_JOB_CLASS, JobStatus
 from inagg_contract.ranks import name_job
 from inagg_controller.logs import one_line
@@ -350,7 +351,7 @@ def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
         # The name and the reason come from hosts and may contain anything.
         line = f"{name_job(job['id'], job['name'])}: {job['state']}{reason}; "
         line += f"{job['workers']} ranks, {job['slots']} slots"
-        line += f" on {_summed_by(job)}" if job["aggregation"] != "leased" else ""
+        line += f" on {_summed_by(job)}" if job["aggregation"] != LEASED else ""
         line += "" if job["job_class"] == DEFAULT_JOB_CLASS else f", class {job['job_class']}"
         line += f", priority {job['priority']}" if job["priority"] else ""
         yield Text(f"\n{one_line(line)}")
@@ -376,13 +377,13 @@ def _summed_by(job: Document) -> str:
     """What sums for a job with servers: the registered ones by name. They are known once all ranks have joined."""
     own = [server["name"] for server in job["servers"] if server["rank"] is None]
     servers = f"servers {', '.join(own)}" if own else "the ranks' servers" if job["servers"] else "servers"
-    return f"shared slots and {servers}" if job["aggregation"] == "shared" else servers
+    return f"shared slots and {servers}" if job["aggregation"] == SHARED else servers
 
 
 def _summed_in(job: Document) -> str:
     """Where the chunks of a job on shared slots were summed; empty for another, or before the first."""
     chunks, displaced = job["chunks"], job["displaced"]
-    if job["aggregation"] != "shared" or not chunks or not (total := sum(chunks.values())):
+    if job["aggregation"] != SHARED or not chunks or not (total := sum(chunks.values())):
         return ""
     text = f"chunks: {total:,}; {chunks['switches'] / total:.0%} summed in switches"
     text += f", {chunks['both'] / total:.0%} in part, {chunks['servers'] / total:.0%} in servers"

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from inagg_testbed.bench.allreduce import AllReduceBench, title
-from inagg_testbed.bench.plan import OPTIONS, BackendSpec, Case, Plan
+from inagg_testbed.bench.plan import SUMMING, BackendSpec, Case, Plan
 from inagg_testbed.bench.rows import (
     Conditions,
     line_rate_fraction,
@@ -363,11 +363,11 @@ def test_each_way_of_summing_has_a_group_with_its_options() -> None:
     assert [BackendSpec.parse(text).on_servers for text in ("gloo", "inagg:8", "inagg-server:8")] == [
         *(False, False, True)
     ]
-    assert OPTIONS["inagg"] == {"aggregation": "leased"}
-    assert OPTIONS["inagg-shared"] == {"aggregation": "shared", "servers": "colocated"}
-    assert OPTIONS["inagg-shared-1"] == {"aggregation": "shared", "servers": "registered"}
-    assert OPTIONS["inagg-server"] == {"aggregation": "server", "servers": "colocated"}
-    assert OPTIONS["inagg-server-1"] == {"aggregation": "server", "servers": "registered"}
+    assert SUMMING["inagg"].options == {"aggregation": "leased"}
+    assert SUMMING["inagg-shared"].options == {"aggregation": "shared", "servers": "colocated"}
+    assert SUMMING["inagg-shared-1"].options == {"aggregation": "shared", "servers": "registered"}
+    assert SUMMING["inagg-server"].options == {"aggregation": "server", "servers": "colocated"}
+    assert SUMMING["inagg-server-1"].options == {"aggregation": "server", "servers": "registered"}
 
 
 def test_gloo_has_one_turn_in_a_round_and_inagg_one_at_each_loss() -> None:

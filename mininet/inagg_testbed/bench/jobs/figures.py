@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from inagg_testbed.bench.jobs.plan import LEASED, QUEUED
+from inagg_contract.aggregation import LEASED
+from inagg_testbed.bench.jobs.plan import QUEUED
 
 _FLOAT32_BYTES = 4
 _NAMES = {"inner": "gloo"}  # other values of inagg.stats()["path"] are names already

@@ -7,24 +7,26 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from inagg_contract.aggregation import COLOCATED, LEASED, SERVER, SHARED
 from inagg_contract.documents import DEFAULT_JOB_CLASS
 from inagg_testbed.bench.jobs.schedule import Phase
 from inagg_testbed.bench.plan import check_slots
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network.fabric import MAX_HOSTS
 
-LEASED, QUEUED, SHARED, PRIORITY, SERVER = "leased", "queued", "shared", "priority", "server"
+# Policies that are not kinds of aggregation.
+QUEUED, PRIORITY = "queued", "priority"
 # The options of the jobs' groups (docs/options.md), by policy. A job that gets no slots sums with gloo if leased, and
 # waits until another ends if queued. With priority the first job takes slots from the others.
 POLICIES: Mapping[str, Mapping[str, str]] = {
-    LEASED: {"INAGG_AGGREGATION": "leased", "INAGG_FALLBACK": "inner"},
+    LEASED: {"INAGG_AGGREGATION": LEASED, "INAGG_FALLBACK": "inner"},
     QUEUED: {
-        "INAGG_AGGREGATION": "leased",
+        "INAGG_AGGREGATION": LEASED,
         "INAGG_WAIT_S": "1e6",
     },  # the launcher ends a run that takes too long
-    SHARED: {"INAGG_AGGREGATION": "shared", "INAGG_SERVERS": "colocated"},
-    PRIORITY: {"INAGG_AGGREGATION": "shared", "INAGG_SERVERS": "colocated"},
-    SERVER: {"INAGG_AGGREGATION": "server", "INAGG_SERVERS": "colocated"},
+    SHARED: {"INAGG_AGGREGATION": SHARED, "INAGG_SERVERS": COLOCATED},
+    PRIORITY: {"INAGG_AGGREGATION": SHARED, "INAGG_SERVERS": COLOCATED},
+    SERVER: {"INAGG_AGGREGATION": SERVER, "INAGG_SERVERS": COLOCATED},
 }
 # Those of all policies, whatever the user's environment says.
 _OWN_OPTIONS = {

@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from inagg_contract.aggregation import LEASED
 from inagg_contract.documents import JobStatus
 from inagg_testbed.bench.jobs.figures import JobOutcome, PhaseTime, RunOutcome, make_rows
-from inagg_testbed.bench.jobs.plan import LEASED, QUEUED, JobsBench, Task
+from inagg_testbed.bench.jobs.plan import QUEUED, JobsBench, Task
 from inagg_testbed.bench.jobs.schedule import Phase, draw_schedule, undisturbed_s
 from inagg_testbed.bench.settings import settings_of
 from inagg_testbed.errors import WrongResultError
