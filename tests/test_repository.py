@@ -11,7 +11,17 @@ from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-SOURCES = ("contract", "hostlib", "p4", "controller", "mininet", "baselines", "simulator")
+SOURCES = (
+    "contract",
+    "hostlib",
+    "p4",
+    "p4runtime",
+    "switch",
+    "controller",
+    "mininet",
+    "baselines",
+    "simulator",
+)
 
 
 def anchors(page: Path) -> set[str]:

@@ -15,9 +15,9 @@ from tests import ROOT
 PARTS = {
     "base": ("contract/inagg_contract",),
     "worker": ("hostlib/inagg",),
-    "switch": ("p4/inagg_switch", "p4/inagg_p4runtime"),
+    "switch": ("switch/inagg_switch", "p4runtime/inagg_p4runtime"),
     "server": ("hostlib/inagg_server", "hostlib/inagg/membership/control.py"),
-    "controller": ("controller/inagg_controller", "p4/inagg_p4runtime"),
+    "controller": ("controller/inagg_controller", "p4runtime/inagg_p4runtime"),
     "testbed": ("mininet/inagg_testbed", "baselines/inagg_baselines"),
     "simulator": ("simulator/inagg_simulator",),
     "commands": ("commands/inagg_commands",),

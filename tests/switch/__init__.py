@@ -6,5 +6,5 @@
 
 from tests import ROOT
 
-NATIVE = ROOT / "p4" / "inagg_switch" / "native"
+NATIVE = ROOT / "switch" / "inagg_switch" / "native"
 PROGRAMS = ROOT / "tests" / "switch" / "programs"

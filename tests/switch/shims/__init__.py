@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the commands with p4c's and BMv2's names (p4/inagg_switch/shims) and of the switch's console."""
+"""Tests of the commands with p4c's and BMv2's names (switch/inagg_switch/shims) and of the switch's console."""
