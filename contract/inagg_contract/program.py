@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds p4/inagg.p4, the program of the switch.
 
-A wheel has a copy of it inside this package (hostlib/native/CMakeLists.txt puts it there). A clone has it in p4/, where
+A wheel has a copy of it inside this package (the root CMakeLists.txt puts it there). A clone has it in p4/, where
 an editable installation finds it too.
 """
 
