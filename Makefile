@@ -94,7 +94,7 @@ bench:
 	@scripts/setup
 	@mkdir -p results/bench
 	@$(BIN)/python -m tests.bench.numerics --json >results/bench/numerics.json
-	@$(BIN)/inagg-switch bench p4/inagg.p4 --aggregate 4 --json >results/bench/switch.json
+	@$(BIN)/inagg-switch bench p4/inagg.p4 --load bench/four_workers.vectors --json >results/bench/switch.json
 	@$(ROOT) $(BIN)/inagg bench suite --folder results/bench
 
 wheel-test:

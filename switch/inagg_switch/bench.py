@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the packet rate of a P4 program in this process, on one core, without ports and kernel.
 
-load = aggregation(program, workers=4)
+load = read_load(program, Path("program.vectors"))
 measure(program, load, packets=1_000_000)
 """
 
@@ -16,13 +16,10 @@ from inagg_switch._ports import run_bench
 from inagg_switch.errors import SwitchError
 from inagg_switch.ports import MAX_PORT
 from inagg_switch.switch import Switch
+from inagg_switch.vectors.format import VectorError, read_vectors
+from inagg_switch.vectors.run import set_up
 
-_SLOTS, _EPOCH, _JOB, _GROUP, _UDP_PORT = 1024, 7, 1, 2, 5000
-_RUN = 62  # chunks of a datagram of 64 KiB (UDP_SEGMENT) with packets of 1 KiB
-_AGGREGATOR_IP = 0x0A0000FD
-_GROUP_IP, _GROUP_MAC = 0xEFC00001, 0x01005E400001
-_INAGG_OFFSET = 14 + 20 + 8
-_CHUNK_OFFSET = _INAGG_OFFSET + 12
+_NUMBER_BYTES = 4
 
 
 class BenchError(SwitchError):
@@ -82,6 +79,24 @@ def measure(program: Switch, load: Load, *, packets: int = 200_000, runs: int = 
 def minimum_frame() -> Load:
     """One Ethernet frame of 60 bytes (the minimum of IEEE 802.3, without FCS) with a local experimental type."""
     return Load([(1, b"\x02\0\0\0\0\x02" + b"\x02\0\0\0\0\x01" + b"\x88\xb5" + bytes(46))])
+
+
+def read_load(program: Switch, path: Path) -> Load:
+    """Set up a program as a file of packet vectors says; its packets are the load. What they lead to is not compared.
+
+    Raises BenchError, VectorError.
+    """
+    vectors = read_vectors(path)
+    if not vectors.packets:
+        raise BenchError(f"{path}: there is no packet")
+    set_up(program, vectors)
+    if vectors.bench is None:
+        return Load([(packet.port, packet.frame) for packet in vectors.packets])
+    offset, run = vectors.bench.offset, vectors.bench.run
+    for packet in vectors.packets:
+        if len(packet.frame) < offset + _NUMBER_BYTES:
+            raise VectorError(f"{path}:{packet.line}: the frame has no {_NUMBER_BYTES} bytes at {offset}")
+    return Load([(packet.port, packet.frame) for packet in vectors.packets for _ in range(run)], offset, run)
 
 
 def parse_frame(text: str) -> tuple[int, bytes]:
@@ -147,58 +162,3 @@ def _refuse_unknown(path: Path, given: Mapping[str, object], known: set[str]) ->
     unknown = sorted(given.keys() - known)
     if unknown:
         raise BenchError(f"{path}: unknown key {unknown[0]!r}; there are: {', '.join(sorted(known))}")
-
-
-def aggregation(program: Switch, workers: int) -> Load:
-    """Install a job in p4/inagg.p4; its load is a run of DATA contributions of each worker, the last of which completes
-    the chunks. Results go to the job's multicast address.
-
-    Raises BenchError for another program.
-    """
-    if not 1 <= workers <= 64:
-        raise BenchError(f"a job has 1 to 64 workers, not {workers}")
-    try:
-        words = len(program.register("pool")) // len(program.register("slot_epoch"))
-        constants = {
-            name: int(program.constants[name])
-            for name in ("INAGG_VERSION", "INAGG_PORT", "KIND_DATA", "WORD_BYTES", "EXPONENT_CHECK")
-        }
-        all_ranks = int(program.constants["ALL_RANKS"])
-        program.multicast_group(_GROUP, [(rank + 1, all_ranks + 1) for rank in range(workers)])
-        program.insert("receiver", {"job": _JOB, "rank": all_ranks}, "deliver", {
-            "mac": _GROUP_MAC, "ip": _GROUP_IP, "udp_port": _UDP_PORT,
-        })  # fmt: skip
-        for rank in range(workers):
-            _admit(program, rank, workers)
-    except (SwitchError, KeyError) as error:
-        raise BenchError(f"--aggregate is for p4/inagg.p4: {error}") from None
-    frames = [
-        (rank + 1, _contribution(rank, words, constants)) for rank in range(workers) for _ in range(_RUN)
-    ]
-    return Load(frames, _CHUNK_OFFSET, _RUN)
-
-
-def _ip(rank: int) -> int:
-    return 0x0A000001 + rank
-
-
-def _admit(program: Switch, rank: int, workers: int) -> None:
-    program.insert("admission", {"port": rank + 1, "source": _ip(rank), "job": _JOB, "rank": rank}, "admit", {
-        "member": 1 << rank, "all": (1 << workers) - 1, "slot_base": 0, "slot_mask": 2 * _SLOTS - 1, "epoch": _EPOCH,
-        "result_group": _GROUP, "parents": 0,
-    })  # fmt: skip
-
-
-def _contribution(rank: int, words: int, constants: dict[str, int]) -> bytes:
-    """A DATA contribution (docs/protocol.md, 2); every 32-bit lane is rank + 1."""
-    payload = (rank + 1).to_bytes(4, "big") * (words * constants["WORD_BYTES"] // 4)
-    header = struct.pack("!BBHHHIII", constants["INAGG_VERSION"] << 4 | constants["KIND_DATA"], rank, _JOB, 0,
-                         constants["EXPONENT_CHECK"], _EPOCH, 0, sum(payload[3::4]))  # fmt: skip
-    length = 8 + len(header) + len(payload)
-    ip = struct.pack("!BBHHHBBHII", 0x45, 0, 20 + length, 0, 0x4000, 64, 17, 0, _ip(rank), _AGGREGATOR_IP)
-    total = sum(struct.unpack("!10H", ip))
-    total = (total & 0xFFFF) + (total >> 16)
-    ip = ip[:10] + struct.pack("!H", ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF) + ip[12:]
-    udp = struct.pack("!HHHH", _UDP_PORT, constants["INAGG_PORT"], length, 0)
-    ethernet = b"\x02\x49\x41\0\0\x01" + (0x020000000001 + rank).to_bytes(6, "big") + b"\x08\x00"
-    return ethernet + ip + udp + header + payload

@@ -59,7 +59,8 @@ def content(wheel: Path) -> str:
         "packages"
     ]
     places = {package: Path(package).name for package in packages}
-    places |= {"p4/include": "inagg_contract/p4/include", "examples": "inagg_testbed/examples"}
+    places |= {"p4/include": "inagg_contract/p4/include", "p4/bench": "inagg_contract/p4/bench"}
+    places |= {"examples": "inagg_testbed/examples"}
     wanted = {"p4/inagg.p4": "inagg_contract/p4/inagg.p4"}
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in listed.splitlines():
@@ -108,7 +109,7 @@ def switch(server: Installation) -> str:
     server.run("inagg-switch", "compile", "-o", str(server.place.results / "p4"))
     server.run("inagg-switch", "explain")
     rates = []
-    for options in ([], ["--aggregate", "4"]):
+    for options in ([], ["--load", "bench/four_workers.vectors"]):
         done = server.run("inagg-switch", "bench", *options, "--packets", "20000", "--runs", "3", "--json")
         rates.append(json.loads(done)["packets_per_second"])
     return f"inagg.p4: {rates[0]:,.0f} packets a second, {rates[1]:,.0f} with sums"

@@ -3,6 +3,7 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,10 +35,12 @@ _Entries = Annotated[
     Path | None,
     typer.Option("--entries", metavar="FILE.json", help="Table entries and multicast groups to install."),
 ]
-_Aggregate = Annotated[
-    int | None,
+_Loads = Annotated[
+    Path | None,
     typer.Option(
-        "--aggregate", metavar="WORKERS", min=1, max=64, help="Sum packets of workers, with p4/inagg.p4."
+        "--load",
+        metavar="FILE.vectors",
+        help="Packet vectors with entries and input packets; also a path in the program's folder.",
     ),
 ]
 
@@ -49,7 +52,7 @@ def bench(
     frame: _Frames = None,
     pcap: _Pcaps = None,
     entries: _Entries = None,
-    aggregate: _Aggregate = None,
+    load: _Loads = None,
     packets: Annotated[int, typer.Option("--packets", min=1, help="Input packets of each run.")] = 200_000,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Runs, whose median is the result.")] = 9,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, not a table.")] = False,
@@ -60,22 +63,36 @@ def bench(
     """
     from inagg_switch import bench as benchmark
     from inagg_switch.switch import Switch
+    from inagg_switch.vectors.format import VectorError
 
     chosen = [*(benchmark.parse_frame(text) for text in frame or []), *_captured(pcap or [])]
-    if chosen and aggregate is not None:
-        raise UsageError("--aggregate makes its own packets: leave --frame and --pcap out")
+    if chosen and load is not None:
+        raise UsageError("--load has its own packets: leave --frame and --pcap out")
     check_readable(program)
     if entries is not None:
         check_readable(entries)
+    if load is not None:
+        load = _found(load, program)
+        check_readable(load)
     with Switch.from_p4(program, parse_defines(define), include_paths=include or ()) as loaded:
         if entries is not None:
             benchmark.install(loaded, entries)
-        if aggregate is not None:
-            load = benchmark.aggregation(loaded, aggregate)
+        if load is not None:
+            try:
+                traffic = benchmark.read_load(loaded, load)
+            except VectorError as error:
+                print(error, file=sys.stderr)  # starts with file:line
+                raise typer.Exit(2) from None
         else:
-            load = benchmark.Load(chosen) if chosen else benchmark.minimum_frame()
-        rate = benchmark.measure(loaded, load, packets=packets, runs=runs)
+            traffic = benchmark.Load(chosen) if chosen else benchmark.minimum_frame()
+        rate = benchmark.measure(loaded, traffic, packets=packets, runs=runs)
     _print_rate(rate, as_json=as_json)
+
+
+def _found(load: Path, program: Path) -> Path:
+    """The file of a load. A program can have its loads below its folder, wherever it is installed."""
+    beside = program.parent / load
+    return beside if beside.exists() and not load.exists() else load
 
 
 def _print_rate(rate: "Rate", *, as_json: bool) -> None:

@@ -19,6 +19,7 @@ else decimal (42); frames are hexadecimal, blanks allowed.
     counter NAME INDEX PACKETS BYTES
     direct_counter TABLE INSERT PACKETS BYTES
     register NAME INDEX VALUE
+    bench OFFSET RUN         for `inagg-switch bench` only: a packet stands for RUN, numbered in the 4 bytes at OFFSET
 
 In `insert` the ACTION may be _member(id=NUMBER) or _group(id=NUMBER).
 
@@ -136,6 +137,14 @@ class Digest(_Line):
 
 
 @dataclass
+class Bench(_Line):
+    """In a benchmark each packet is input `run` times, each time with the next number in the 4 bytes at `offset`."""
+
+    offset: int
+    run: int
+
+
+@dataclass
 class Packet(_Line):
     port: int
     frame: bytes
@@ -161,6 +170,7 @@ class Vectors:
     counters: list[Cell] = field(default_factory=list)
     direct_counters: list[Cell] = field(default_factory=list)
     registers: list[Cell] = field(default_factory=list)
+    bench: Bench | None = None
 
     def entry(self, table: str, number: int) -> Insert:
         """The n-th `insert` of a table."""
@@ -233,6 +243,7 @@ _WORDS: dict[str, tuple[int, float]] = {
     "counter": (4, 4),
     "direct_counter": (4, 4),
     "register": (3, 3),
+    "bench": (2, 2),
 }
 
 
@@ -265,6 +276,12 @@ def _read_line(vectors: Vectors, line: int, words: list[str]) -> None:
         meters.append(Rates(rest[0], _number(rest[1]), (cir, cburst, pir, pburst), line=line))
     elif command == "value_set":
         vectors.value_sets.append(SetMember(rest[0], _member(rest[1:]), line=line))
+    elif command == "bench":
+        if vectors.bench is not None:
+            raise ValueError("bench is given twice")
+        vectors.bench = Bench(_number(rest[0]), _number(rest[1]), line=line)
+        if not vectors.bench.run:
+            raise ValueError("a run has one packet at least")
     else:
         cells = {
             "counter": vectors.counters,

@@ -193,6 +193,8 @@ def lines_of(vectors: Vectors, info: pb.P4Info) -> Iterator[str]:
         for group in groups:
             pairs = " ".join(f"{port}:{rid}" for port, rid in group.replicas)
             yield f"{command} {group.number} {pairs}"
+    if vectors.bench is not None:
+        yield f"bench {vectors.bench.offset} {vectors.bench.run}"
     for packet in vectors.packets:
         yield f"packet {packet.port} {packet.frame.hex()}"
         yield from (f"expect {port} {frame.hex()}" for port, frame in packet.expected)

@@ -195,13 +195,16 @@ class Job:
     def key(self, rank: int) -> dict[str, int]:
         return {"port": self.port(rank), "source": self.ip(rank), "job": self.number, "rank": rank}
 
+    def admission(self, rank: int) -> dict[str, int]:
+        """The parameters of the action `admit`."""
+        return {
+            "member": 1 << rank, "all": (1 << self.workers) - 1, "slot_base": self.slot_base,
+            "slot_mask": 2 * self.slots - 1, "epoch": self.epoch, "result_group": self.group, "parents": 0,
+        }  # fmt: skip
+
     def install(self, program: Switch) -> None:
         for rank in range(self.workers):
-            program.insert("admission", self.key(rank), "admit", {
-                "member": 1 << rank, "all": (1 << self.workers) - 1, "slot_base": self.slot_base,
-                "slot_mask": 2 * self.slots - 1, "epoch": self.epoch, "result_group": self.group,
-                "parents": 0,
-            })  # fmt: skip
+            program.insert("admission", self.key(rank), "admit", self.admission(rank))
             program.insert("receiver", {"job": self.number, "rank": rank}, "deliver", {
                 "mac": self.mac(rank), "ip": self.ip(rank), "udp_port": self.udp_port(rank),
             })  # fmt: skip

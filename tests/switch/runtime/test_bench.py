@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from inagg_switch import Switch
-from inagg_switch.bench import BenchError, aggregation, measure, minimum_frame, parse_frame, read_pcap
+from inagg_switch.bench import BenchError, measure, minimum_frame, parse_frame, read_load, read_pcap
+from inagg_switch.vectors.format import VectorError
 from tests import INAGG_P4
+from tests.bench import switch_load
 from tests.switch.inagg.packets import read_result
 
 RATE = (
@@ -40,26 +42,83 @@ def figures(command: list[str], *arguments: str) -> dict[str, float]:
     return found
 
 
+FOUR_WORKERS = INAGG_P4.parent / "bench" / "four_workers.vectors"
+
+
 @pytest.mark.parametrize("workers", [1, 4, 64])
-def test_every_worker_gets_every_sum(switch_command: list[str], workers: int) -> None:
-    found = figures(switch_command, "--aggregate", str(workers))
+def test_every_worker_gets_every_sum(switch_command: list[str], tmp_path: Path, workers: int) -> None:
+    path = tmp_path / "workers.vectors"
+    path.write_text("\n".join(switch_load.load(workers)))
+    found = figures(switch_command, "--load", str(path))
     assert found["sent_per_packet"] == 1
     load = 62 * workers
     assert found["packets"] == max(1, 1000 // load) * load
 
 
 def test_the_table_names_the_rate(switch_command: list[str]) -> None:
-    lines = bench(switch_command, "--aggregate", "2").stdout.splitlines()
+    lines = bench(switch_command, "--load", str(FOUR_WORKERS)).stdout.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["packets", "packets/s", "ns a packet"]
 
 
-def test_the_load_follows_the_protocol(inagg: Switch) -> None:
-    load = aggregation(inagg, 2)
-    first_of_each = load.packets[:: load.run]
-    results = [read_result(frame) for one in first_of_each for _, frame in inagg.process(*one)]
-    assert [one.inagg.rank for one in results] == [1, 1]
-    assert results[0].inagg.checksum == 3 * 256
-    assert results[0].words == [int.from_bytes(b"\0\0\0\3" * 64, "big")] * 4
+def test_a_load_may_be_named_from_the_folder_of_the_program(switch_command: list[str]) -> None:
+    assert not Path("bench").exists()
+    assert figures(switch_command, "--load", "bench/four_workers.vectors")["sent_per_packet"] == 1
+
+
+def test_the_load_follows_the_protocol() -> None:
+    with Switch.from_p4(INAGG_P4) as program:
+        load = read_load(program, FOUR_WORKERS)
+        first_of_each = load.packets[:: load.run]
+        results = [read_result(frame) for one in first_of_each for _, frame in program.process(*one)]
+    assert [one.inagg.rank for one in results] == [3] * 4
+    assert results[0].inagg.checksum == (1 + 2 + 3 + 4) * 256
+    assert results[0].words == [int.from_bytes(b"\0\0\0\x0a" * 64, "big")] * 4
+
+
+def test_the_load_is_that_of_its_generator() -> None:
+    assert FOUR_WORKERS.read_text().splitlines() == list(switch_load.load(4))
+
+
+def test_the_packets_of_a_load_without_runs_come_once_in_a_pass(small: Switch, tmp_path: Path) -> None:
+    path = tmp_path / "load.vectors"
+    path.write_text("packet 1 00ff\npacket 2 01ff\n")
+    load = read_load(small, path)
+    assert (load.packets, load.counter_offset) == ([(1, b"\x00\xff"), (2, b"\x01\xff")], None)
+
+
+def test_each_packet_of_a_load_with_runs_comes_several_times(small: Switch, tmp_path: Path) -> None:
+    path = tmp_path / "load.vectors"
+    path.write_text("bench 1 2\npacket 1 0000000000\npacket 2 0100000000\n")
+    load = read_load(small, path)
+    assert [port for port, _ in load.packets] == [1, 1, 2, 2]
+    assert (load.counter_offset, load.run) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("bench 54 62", BenchError, "there is no packet"),
+        ("packet 1 00000000\nbench 1 2", VectorError, ":1: the frame has no 4 bytes at 1"),
+        ("bench 0 0", VectorError, ":1: a run has one packet at least"),
+        ("bench 0 1\nbench 0 1", VectorError, ":2: bench is given twice"),
+        ("insert nothing k=1 go()\npacket 1 00", VectorError, ":1: "),
+    ],
+)
+def test_a_wrong_load_is_explained(
+    small: Switch, tmp_path: Path, text: str, error: type[Exception], words: str
+) -> None:
+    path = tmp_path / "load.vectors"
+    path.write_text(text)
+    with pytest.raises(error, match=words):
+        read_load(small, path)
+
+
+def test_the_line_of_a_wrong_load_is_named(switch_command: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "load.vectors"
+    path.write_text("packet 1 00\ngo\n")
+    done = bench(switch_command, "--load", str(path))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{path}:2: unknown command go;")
 
 
 def test_given_packets_are_processed_with_the_given_entries(
@@ -114,7 +173,8 @@ def test_the_default_load_is_minimum_frames(switch_command: list[str], inagg: Sw
         (["--frame", "1:"], "empty"),
         (["--pcap", "1@nothere"], "nothere: No such file"),
         (["--entries", "nothere"], "nothere: No such file"),
-        (["--aggregate", "2", "--frame", "1:ff"], "--aggregate makes its own packets"),
+        (["--load", "nothere"], "nothere: No such file"),
+        (["--load", str(FOUR_WORKERS), "--frame", "1:ff"], "--load has its own packets"),
     ],
 )
 def test_bad_arguments_are_explained(switch_command: list[str], arguments: list[str], words: str) -> None:
@@ -140,16 +200,6 @@ def test_a_file_without_entries_is_explained(switch_command: list[str], tmp_path
         done = bench(switch_command, "--entries", str(path))
         assert done.returncode == 2
         assert f"{path}: not a list of entries" in done.stderr
-
-
-def test_aggregation_is_for_one_program(small: Switch) -> None:
-    with pytest.raises(BenchError, match=r"--aggregate is for p4/inagg\.p4"):
-        aggregation(small, 2)
-
-
-def test_a_job_has_at_most_64_workers() -> None:
-    with Switch.from_p4(INAGG_P4) as program, pytest.raises(BenchError, match="1 to 64"):
-        aggregation(program, 65)
 
 
 def test_a_frame_is_a_port_and_its_bytes() -> None:
