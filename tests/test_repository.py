@@ -10,6 +10,7 @@ import pytest
 from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES += [ROOT / "p4" / "README.md", ROOT / "switch" / "README.md"]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 SOURCES = (
     "contract",
@@ -39,7 +40,7 @@ def ends_with(path: Path, named: Path) -> bool:
     return path.parts[-len(named.parts) :] == named.parts
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", prose):
