@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A compiled P4 program in this process: no ports, no root, time as an argument.
 
-    sw = Switch.from_p4("p4/inagg.p4")
-    sw.insert("admission", {"port": 1, ...}, "admit", {"member": 1, ...})
+    sw = Switch.from_p4("labels.p4")
+    sw.insert("labels", {"h.label.value": 7}, "forward", {"port": 2, "label": 8})
     sw.process(1, frame) -> [(port, frame), ...]
 
 Names are those of P4Info. The last parts of a name, from a dot on, are enough if they are unique.
