@@ -11,6 +11,7 @@ and reorder packets, and time jumps from event to event. Start reading at `virtu
 | `fabric` | the switches between the workers: one, or a tree |
 | `shared_fabric` | jobs on shared slots: hosts, switches with the controller's entries, and servers |
 | `p4_switch`, `reference_switch`, `servers` | what sums |
+| `slot_rules` | what slots do with packets, as tables |
 | `virtual_device` | a worker whose floats are on a device |
 | `reference`, `scapy_layer` | packets and numbers in plain Python, without code of the core |
 | `recovery` | a command: what losses cost with many workers |

@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 from inagg_contract.program import inagg_p4
 from inagg_simulator.reference import decode
-from inagg_simulator.reference_switch import Sent, Up, Version
+from inagg_simulator.reference_switch import Sent, Up
 from inagg_simulator.scapy_layer import IP, PORT, UDP, Ether
+from inagg_simulator.slot_rules.packets import Sum
+from inagg_simulator.slot_rules.versions import Version
 from inagg_switch.switch import Switch
 from inagg_switch.vectors.format import Insert, Key
 
@@ -108,6 +110,37 @@ def load(words: int, slot_versions: int | None = None) -> Switch:
     if slot_versions is not None:
         defines["SLOT_VERSIONS"] = str(slot_versions)
     return Switch.from_p4(P4, defines=defines)
+
+
+def write_sum(program: Switch, slot: int, held: Sum) -> None:
+    """Set what a slot, or slot version, has summed."""
+    announced = held.flags << 10 | held.exponent
+    check = held.flags_check << 10 | held.exponent_check
+    program.register("slot_header")[slot] = announced << 48 | check << 32 | held.checksum
+    pool, words = program.register("pool"), words_of(program)
+    for i in range(words):
+        pool[slot * words + i] = held.words[i] if held.words else 0
+
+
+def read_sum(program: Switch, slot: int) -> Sum:
+    """What a slot, or slot version, has summed, with all words."""
+    header = program.register("slot_header")[slot]
+    flags, exponent = divmod(header >> 48, 1024)
+    flags_check, exponent_check = divmod(header >> 32 & 0xFFFF, 1024)
+    pool, words = program.register("pool"), words_of(program)
+    return Sum(
+        flags,
+        exponent,
+        flags_check,
+        exponent_check,
+        header % 2**32,
+        tuple(pool[slot * words + i] for i in range(words)),
+    )
+
+
+def words_of(program: Switch) -> int:
+    """WORDS."""
+    return len(program.register("pool")) // len(program.register("slot_header"))
 
 
 @dataclass(frozen=True)
@@ -232,12 +265,23 @@ class P4Switch:
             self.program.insert(entry.table, entry.match, entry.action, entry.params)
 
     def hold(self, versions: Mapping[int, Version]) -> None:
-        """Set the state of slot versions, without their words."""
+        """Set the state of slot versions, by index."""
         for index, version in versions.items():
             self.program.register("slot_epoch")[index] = version.epoch
             self.program.register("slot_chunk")[index] = version.chunk
             self.program.register("slot_members")[index] = version.members
             self.program.register("slot_final")[index] = version.final
+            write_sum(self.program, index, version.sum)
+
+    def held(self, index: int) -> Version:
+        """The state of a slot version."""
+        return Version(
+            self.program.register("slot_epoch")[index],
+            self.program.register("slot_chunk")[index],
+            self.program.register("slot_members")[index],
+            read_sum(self.program, index),
+            self.program.register("slot_final")[index] == 1,
+        )
 
     def remove(self) -> None:
         """Remove the job's entries, as the controller does when the job has ended."""

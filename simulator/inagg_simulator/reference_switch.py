@@ -33,129 +33,9 @@ from inagg_simulator.reference import (
     quantise,
     together,
 )
-
-FIRST_MEMBER = 1  # the bit of the member whose asking makes a switch ask above
-
-
-class Version(NamedTuple):
-    """The state of one slot version (section 5.2)."""
-
-    epoch: int = 0
-    chunk: int = 0
-    members: int = 0
-    flags: int = 0
-    exponent: int = 0
-    flags_check: int = 0
-    exponent_check: int = 0
-    checksum: int = 0
-    words: tuple[int, ...] = ()
-    final: bool = False  # the sum of the whole job
-
-
-class Packet(NamedTuple):
-    """A contribution or query, or a result or answer from a switch above."""
-
-    epoch: int
-    chunk: int
-    member: int  # the sender's bit; 0 from above
-    flags: int = 0
-    exponent: int = 0
-    flags_check: int = 0
-    exponent_check: int = 0
-    checksum: int = 0
-    words: tuple[int, ...] = ()
-
-
-def age(a: int, b: int) -> int:
-    """Serial-number arithmetic: positive when a is newer."""
-    difference = (a - b) % 2**32
-    return difference - 2**32 if difference >= 2**31 else difference
-
-
-def step(
-    held: Version, other: Version, packet: Packet, slots: int, everybody: int, *, root: bool = True
-) -> tuple[Version, list[str]]:
-    """What section 5.2 does with a contribution. Returns the new state of the version, and the counters' names.
-
-    other: the slot's other version. everybody: the bits of all members. root: no switch is above. A result leaves with
-    "completed" and "result_resent", a partial sum with "partial_sent" and "partial_resent".
-    """
-    held, counter = _contribute(held, other, packet, slots, everybody)
-    if counter not in ("started", "added") or held.members != everybody:
-        return held, [counter]
-    return held._replace(final=root), [counter, "completed" if root else "partial_sent"]
-
-
-def keep(held: Version, packet: Packet, everybody: int) -> tuple[Version, str]:
-    """What section 5.2 does with a result of a switch above. A result leaves with "result_kept"."""
-    if refused := _not_awaited(held, packet, everybody):
-        return held, refused
-    kept = Version(packet.epoch, packet.chunk, everybody, *packet[3:], final=True)
-    return kept._replace(words=packet.words or held.words), "result_kept"
-
-
-def ask(held: Version, query: Packet, everybody: int) -> str:
-    """What section 5.2 does with a query: the counter's name."""
-    if held.epoch != query.epoch or age(query.chunk, held.chunk) > 0:
-        return "query_again"
-    if query.chunk != held.chunk:
-        return "stale"
-    if not held.members & query.member or held.final:
-        return "query_again"
-    asks_above = held.members == everybody and query.member == FIRST_MEMBER
-    return "query_passed" if asks_above else "query_held"
-
-
-def hear(held: Version, answer: Packet, everybody: int) -> str:
-    """What section 5.2 does with an answer of a switch above: the counter's name."""
-    return _not_awaited(held, answer, everybody) or "answer_passed"
-
-
-def _not_awaited(held: Version, packet: Packet, everybody: int) -> str | None:
-    """Why a packet from above is dropped; None: the version has the partial sum that it answers."""
-    if held.epoch != packet.epoch or age(packet.chunk, held.chunk) > 0:
-        return "result_unexpected"
-    if packet.chunk != held.chunk:
-        return "stale"
-    if held.members != everybody:
-        return "result_unexpected"
-    return "result_duplicate" if held.final else None
-
-
-def _contribute(
-    held: Version, other: Version, packet: Packet, slots: int, everybody: int
-) -> tuple[Version, str]:
-    if held.epoch != packet.epoch or age(packet.chunk, held.chunk) > 0:
-        before = (packet.epoch, (packet.chunk - slots) % 2**32, True)
-        first = held.epoch != packet.epoch and packet.chunk < slots
-        if not first and (other.epoch, other.chunk, other.final) != before:
-            return held, "ahead"
-        fresh = Version(packet.epoch, packet.chunk, packet.member, *packet[3:])
-        # An EXPONENT packet has no words, and leaves those of the slot alone.
-        return fresh._replace(words=packet.words or held.words), "started"
-    if packet.chunk != held.chunk:
-        return held, "stale"
-    if held.members & packet.member:
-        if held.final:
-            return held, "result_resent"
-        asks_above = held.members == everybody and packet.member == FIRST_MEMBER
-        return held, "partial_resent" if asks_above else "duplicate_pending"
-    words = held.words
-    if packet.words:
-        old = held.words or (0,) * len(packet.words)
-        words = tuple((a + b) % 2 ** (8 * WORD_BYTES) for a, b in zip(old, packet.words, strict=True))
-    added = Version(
-        epoch=held.epoch,
-        chunk=held.chunk,
-        members=held.members | packet.member,
-        flags=held.flags | packet.flags,
-        exponent=max(held.exponent, packet.exponent),
-        flags_check=held.flags_check | packet.flags_check,
-        exponent_check=max(held.exponent_check, packet.exponent_check),
-        checksum=(held.checksum + packet.checksum) % 2**32,
-        words=words,
-    )
-    return added, "added"
+from inagg_simulator.slot_rules import versions as rules
+from inagg_simulator.slot_rules.packets import Packet, Query, Sum
+from inagg_simulator.slot_rules.versions import Leaves, Outcome, Version
 
 
 @dataclass
@@ -221,12 +101,12 @@ class Aggregator:
         """The same because of a result or answer of a switch above."""
         return self._count(self._admit(datagram, None) or self._from_above(datagram))
 
-    def _count(self, outcome: tuple[Sent, list[str]]) -> Sent:
+    def _count(self, outcome: tuple[Sent, Sequence[str]]) -> Sent:
         sent, counters = outcome
         self.counters.update(counters)
         return sent
 
-    def _admit(self, datagram: bytes, member: int | None) -> tuple[Sent, list[str]] | None:
+    def _admit(self, datagram: bytes, member: int | None) -> tuple[Sent, Sequence[str]] | None:
         """What refuses the packet; None: nothing. `member`: the sender, None for a switch above."""
         if len(datagram) < HEADER.size:
             return [], ["malformed"]
@@ -242,43 +122,47 @@ class Aggregator:
             return [], ["not_admitted"]
         return ([], ["wrong_epoch"]) if header.epoch != job.epoch else None
 
-    def _from_below(self, datagram: bytes) -> tuple[Sent, list[str]]:
+    def _from_below(self, datagram: bytes) -> tuple[Sent, Sequence[str]]:
         header, payload = decode(datagram), datagram[HEADER.size :]
         job = self.jobs[header.job]
         index, other = job.version(header.chunk), job.version(header.chunk - job.slots)
-        held = self.versions.get(index, Version())
-        packet = _packet(header, payload, 1 << header.rank)
+        held, member = self.versions.get(index, Version()), 1 << header.rank
         if header.kind & QUERY:
-            counter = ask(held, packet, job.everybody)
-            return self._answer(counter, header), [counter]
-        held, counters = step(
+            outcome = rules.ask(held, _query(header, member), job.everybody)
+            return self._answer(outcome.leaves, header), outcome.counters
+        outcome = rules.contribute(
             held,
             self.versions.get(other, Version()),
-            packet,
+            _packet(header, payload, member),
             job.slots,
             job.everybody,
             root=not job.above,
         )
-        self.versions[index] = held
-        if "result_resent" in counters:
-            return [(header.rank, _result(header, held, payload))], counters
-        if "completed" in counters:
-            result = _result(header, held, payload)
-            return [(member, result) for member in range(job.workers)], counters
-        if {"partial_sent", "partial_resent"} & set(counters):
-            up, own = self._as_member(header)
-            return [(up, _result(own, held, payload, kind=header.kind))], counters
-        return [], counters
+        self.versions[index] = outcome.version
+        return self._sums(outcome, header, payload), outcome.counters
 
-    def _answer(self, counter: str, query: Header) -> Sent:
-        """What leaves because of a query."""
-        if counter == "stale":
+    def _sums(self, outcome: Outcome, header: Header, payload: bytes) -> Sent:
+        """What leaves because of a contribution."""
+        if outcome.leaves is Leaves.NOTHING:
             return []
-        if counter == "query_passed":
+        if outcome.leaves is Leaves.PARTIAL:
+            up, own = self._as_member(header)
+            return [(up, _carrying(outcome.version.sum, own, payload))]
+        result = _carrying(outcome.version.sum, header._replace(kind=header.kind | RESULT), payload)
+        to_all = outcome.leaves is Leaves.RESULT
+        return [
+            (member, result) for member in (range(self.jobs[header.job].workers) if to_all else [header.rank])
+        ]
+
+    def _answer(self, leaves: Leaves, query: Header) -> Sent:
+        """What leaves because of a query."""
+        if leaves is Leaves.NOTHING:
+            return []
+        if leaves is Leaves.QUERY:
             up, own = self._as_member(query)
             return [(up, own.encode())]
         answer = query._replace(kind=query.kind | RESULT)
-        return [(query.rank, answer.announcing(AGAIN if counter == "query_again" else 0, 0).encode())]
+        return [(query.rank, answer.announcing(AGAIN if leaves is Leaves.SAY_AGAIN else 0, 0).encode())]
 
     def _as_member(self, header: Header) -> tuple[Up, Header]:
         """The switch above whose turn it is, and the header as this switch's."""
@@ -286,26 +170,24 @@ class Aggregator:
         parent = header.chunk % len(above)
         return Up(parent), header._replace(rank=above[parent])
 
-    def _from_above(self, datagram: bytes) -> tuple[Sent, list[str]]:
+    def _from_above(self, datagram: bytes) -> tuple[Sent, Sequence[str]]:
         header, payload = decode(datagram), datagram[HEADER.size :]
         job = self.jobs[header.job]
         index = job.version(header.chunk)
         held = self.versions.get(index, Version())
-        packet = _packet(header, payload, 0)
         if header.kind & QUERY:
-            counter = hear(held, packet, job.everybody)
-            return ([(0, datagram)] if counter == "answer_passed" else []), [counter]
-        self.versions[index], counter = keep(held, packet, job.everybody)
-        members = range(job.workers) if counter == "result_kept" else ()
-        return [(member, datagram) for member in members], [counter]
+            outcome = rules.hear(held, _query(header, 0), job.everybody)
+        else:
+            outcome = rules.keep(held, _packet(header, payload, 0), job.everybody)
+        self.versions[index] = outcome.version
+        everybody = range(job.workers)
+        receivers = {Leaves.RESULT: everybody, Leaves.ANSWER: [0], Leaves.NOTHING: []}
+        return [(member, datagram) for member in receivers[outcome.leaves]], outcome.counters
 
 
-def _packet(header: Header, payload: bytes, member: int) -> Packet:
+def _packet(header: Header, payload: bytes, members: int) -> Packet:
     words = (payload[i : i + WORD_BYTES] for i in range(0, len(payload), WORD_BYTES))
-    return Packet(
-        header.epoch,
-        header.chunk,
-        member,
+    carried = Sum(
         header.flags,
         header.exponent,
         header.flags_check,
@@ -313,20 +195,24 @@ def _packet(header: Header, payload: bytes, member: int) -> Packet:
         header.checksum,
         tuple(int.from_bytes(word, "big") for word in words),
     )
+    return Packet(header.job, header.epoch, header.chunk, members, carried)
 
 
-def _result(header: Header, held: Version, payload: bytes, kind: int | None = None) -> bytes:
-    """What the version holds, as the answer to a contribution. kind: of the answer, if it is not a result."""
-    words = b"".join(word.to_bytes(WORD_BYTES, "big") for word in held.words) if payload else b""
-    answer = header._replace(
-        kind=header.kind | RESULT if kind is None else kind,
+def _query(header: Header, asker: int) -> Query:
+    return Query(header.job, header.epoch, header.chunk, asker)
+
+
+def _carrying(held: Sum, header: Header, payload: bytes) -> bytes:
+    """A version's sum in the packet that leaves, which is as long as the one that has come."""
+    words = b"".join(word.to_bytes(WORD_BYTES, "big") for word in held.words) or bytes(len(payload))
+    header = header._replace(
         flags=held.flags,
         exponent=held.exponent,
         flags_check=held.flags_check,
         exponent_check=held.exponent_check,
         checksum=held.checksum,
     )
-    return answer.encode() + words
+    return header.encode() + (words if payload else b"")
 
 
 class Exchange(NamedTuple):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every run of the rules of shared slots (shared_rules.py), with few workers, chunks and jobs, and one slot a switch.
+"""Every run of the rules of shared slots, with few workers, chunks and jobs, and one slot a switch.
 
 `reach` is about sums. Any packet that was ever sent arrives any number of times, in any order, at any later time, or
 never; slots are lost or taken by others at any moment. It even lets any contributions sent so far arrive anywhere as a
@@ -16,9 +16,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple, TypeVar
 
-from inagg_simulator.reference_switch import Version, age
-from tests.conformance import shared_rules
-from tests.conformance.shared_rules import Partial, Query, Slot
+from inagg_simulator.slot_rules import shared, versions
+from inagg_simulator.slot_rules.packets import Packet, Query, Sum, age
+from inagg_simulator.slot_rules.shared import Slot
+from inagg_simulator.slot_rules.versions import Leaves, Outcome, Version
 
 EPOCH = 2
 SERVER = -1
@@ -33,12 +34,12 @@ class ViolationError(Exception):
 
 
 class Rules(NamedTuple):
-    """The rules to explore: those of shared_rules.py, or others."""
+    """The rules to explore: those of the tables, or others."""
 
-    switch_step: Callable[..., tuple[Slot, Partial | None, str]] = shared_rules.switch_step
-    switch_ask: Callable[[Slot, Query, int], Query] = shared_rules.switch_ask
-    server_step: Callable[..., tuple[Version, list[str]]] = shared_rules.server_step
-    server_ask: Callable[[Version, Query], str] = shared_rules.server_ask
+    switch_step: Callable[..., tuple[Slot, Packet | None, str]] = shared.contribute
+    switch_ask: Callable[[Slot, Query, int], Query] = shared.ask
+    server_step: Callable[..., Outcome] = versions.contribute
+    server_ask: Callable[[Version, Query, int], Outcome] = versions.ask
 
 
 class Awaited(NamedTuple):
@@ -113,27 +114,27 @@ class Setting:
             versions[past % self.versions] = Version(EPOCH, past % 2**32, self.everybody, final=True)
         return State(have, (tuple(versions),) * self.jobs, (self.leftover,) * len(self.switches))
 
-    def _partial(self, job: int, chunk: int, members: int) -> Partial:
+    def _partial(self, job: int, chunk: int, members: int) -> Packet:
         """The right sum of these workers' contributions."""
         checksum = members << ((chunk * self.jobs + job) * len(self.worker_at))
-        return Partial(job + 1, EPOCH, (self.first_chunk + chunk) % 2**32, members, checksum)
+        return Packet(job + 1, EPOCH, (self.first_chunk + chunk) % 2**32, members, Sum(checksum=checksum))
 
-    def contribution(self, awaited: Awaited) -> Partial:
+    def contribution(self, awaited: Awaited) -> Packet:
         return self.partial(awaited.job, awaited.chunk, 1 << awaited.worker)
 
     def query(self, awaited: Awaited) -> Query:
         return Query(*self.contribution(awaited)[:4])
 
-    def chunk(self, packet: Partial | Query | Version | Slot) -> int:
+    def chunk(self, packet: Packet | Query | Version | Slot) -> int:
         return age(packet.chunk, self.first_chunk)
 
-    def check(self, job: int, held: Partial | Slot | Version) -> None:
+    def check(self, job: int, held: Packet | Slot | Version) -> None:
         """Raises ViolationError unless the sum is that of its bits."""
         if held.epoch == EPOCH and held.members and self.chunk(held) >= 0:
-            right = self.partial(job, self.chunk(held), held.members).checksum
-            if held.checksum != right:
+            right = self.partial(job, self.chunk(held), held.members).sum.checksum
+            if held.sum.checksum != right:
                 raise ViolationError(
-                    f"a sum of job {job}, chunk {self.chunk(held)} is {held.checksum:b}, not {right:b}"
+                    f"a sum of job {job}, chunk {self.chunk(held)} is {held.sum.checksum:b}, not {right:b}"
                 )
 
     def version(self, state: State, awaited: Awaited) -> Version:
@@ -146,21 +147,23 @@ class Setting:
                     if done * self.slots + slot < self.chunks:
                         yield Awaited(job, worker, done * self.slots + slot)
 
-    def at_server(self, state: State, packet: Partial) -> tuple[State, list[str]]:
-        """A partial sum arrives at its job's server."""
+    def at_server(self, state: State, packet: Packet) -> tuple[State, Leaves]:
+        """A partial sum arrives at its job's server. Returns also what leaves."""
         if packet.epoch != EPOCH:
-            return state, ["wrong_epoch"]
+            return state, Leaves.NOTHING
         job, index = packet.job - 1, packet.chunk % self.versions
         versions = state.versions[job]
         other = versions[(packet.chunk - self.slots) % self.versions]
-        held, counters = self.rules.server_step(versions[index], other, packet, self.slots, self.everybody)
+        held, counters, leaves = self.rules.server_step(
+            versions[index], other, packet, self.slots, self.everybody
+        )
         if "started" in counters:
             self._check_overwritten(state, job, versions[index])
         self.check(job, held)
         if held.final and held.members != self.everybody:
             raise ViolationError(f"the result of chunk {packet.chunk} lacks contributions")
         versions = with_item(versions, index, held)
-        return State(state.have, with_item(state.versions, job, versions), state.slots), counters
+        return State(state.have, with_item(state.versions, job, versions), state.slots), leaves
 
     def _check_overwritten(self, state: State, job: int, old: Version) -> None:
         if old.epoch == EPOCH and self.chunk(old) >= 0:
@@ -169,17 +172,17 @@ class Setting:
                 raise ViolationError(f"chunk {self.chunk(old)} is overwritten, whose result is still needed")
 
     def at_switch(
-        self, state: State, switch: int, packet: Partial, *, evicts: bool
-    ) -> tuple[State, Partial | None]:
+        self, state: State, switch: int, packet: Packet, *, evicts: bool
+    ) -> tuple[State, Packet | None]:
         """A partial sum arrives at a switch. Returns also what goes on up."""
         slot, left = self._step_at_switch(switch, state.slots[switch], packet, evicts)
         return State(state.have, state.versions, with_item(state.slots, switch, slot)), left
 
     def _checked_step(
-        self, switch: int, before: Slot, packet: Partial, evicts: bool
-    ) -> tuple[Slot, Partial | None]:
+        self, switch: int, before: Slot, packet: Packet, evicts: bool
+    ) -> tuple[Slot, Packet | None]:
         below = self.switches[switch].below
-        slot, left, _ = self.rules.switch_step(before, packet, below, evicts=evicts)
+        slot, left, _ = self.rules.switch_step(before, packet, below, expired=evicts)
         self.check(slot.job - 1, slot)
         if left:
             self.check(left.job - 1, left)
@@ -215,7 +218,7 @@ class Setting:
                 for evicts in (False, True):
                     yield self.at_switch(state, switch, packet, evicts=evicts)[0]
 
-    def _sums_at(self, job: int, chunk: int, sent: int, place: Place) -> list[Partial]:
+    def _sums_at(self, job: int, chunk: int, sent: int, place: Place) -> list[Packet]:
         """All that may come to a place from one of its members."""
         return [
             self.partial(job, chunk, part)
@@ -232,7 +235,7 @@ class Message(NamedTuple):
     """A packet under way to a switch or the server; or a result, to a worker."""
 
     to: int
-    packet: Partial | Query
+    packet: Packet | Query
     result: bool = False
 
 
@@ -295,20 +298,19 @@ class Recovery:
         elif message.result:
             yield self.arrive_result(moment, Awaited(packet.job - 1, to, self.setting.chunk(packet)))
         elif to == SERVER:
-            state, counters = self.setting.at_server(moment.state, packet)
+            state, leaves = self.setting.at_server(moment.state, packet)
             moment = Moment(state, moment.under_way, moment.asked)
-            receivers = self.setting.everybody if "completed" in counters else packet.members
-            sent = {"completed", "result_resent"} & set(counters)
-            yield self.send_result(moment, packet, receivers) if sent else moment
+            receivers = {Leaves.RESULT: self.setting.everybody, Leaves.RESULT_AGAIN: packet.members}
+            yield self.send_result(moment, packet, receivers[leaves]) if leaves in receivers else moment
         else:
             for evicts in (False, True):
                 state, left = self.setting.at_switch(moment.state, to, packet, evicts=evicts)
                 following = Moment(state, moment.under_way, moment.asked)
                 yield following.send(Message(self.setting.switches[to].parent, left)) if left else following
 
-    def send_result(self, moment: Moment, packet: Partial, receivers: int) -> Moment:
+    def send_result(self, moment: Moment, packet: Packet, receivers: int) -> Moment:
         """A result leaves for those of the workers that still wait for it."""
-        result = packet._replace(members=0, checksum=0)
+        result = packet._replace(members=0, sum=Sum())
         for job, worker, chunk in self.setting.waiting(moment.state):
             if (job, chunk) == (packet.job - 1, self.setting.chunk(packet)) and receivers >> worker & 1:
                 moment = moment.send(Message(worker, result, result=True))
@@ -330,11 +332,12 @@ class Recovery:
         awaited = Awaited(query.job - 1, query.asker.bit_length() - 1, self.setting.chunk(query))
         if awaited not in moment.asked:
             return moment
-        answer = self.setting.rules.server_ask(self.setting.version(moment.state, awaited), query)
-        if answer == "stale":
-            raise ViolationError(f"{awaited} is stale")
+        held = self.setting.version(moment.state, awaited)
+        answer = self.setting.rules.server_ask(held, query, self.setting.everybody).leaves
+        if answer is Leaves.NOTHING:
+            raise ViolationError(f"{awaited} has no answer")
         moment = moment._replace(asked=moment.asked - {awaited})
-        return self.contribute(moment, awaited) if answer == "query_again" else moment
+        return self.contribute(moment, awaited) if answer is Leaves.SAY_AGAIN else moment
 
     def contribute(self, moment: Moment, awaited: Awaited) -> Moment:
         to = self.setting.worker_at[awaited.worker]

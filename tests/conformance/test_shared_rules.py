@@ -6,22 +6,16 @@ packets or time; tests say what.
 """
 
 from collections.abc import Callable
-from itertools import product
 
 import pytest
 
-from inagg_simulator import reference_switch
-from inagg_simulator.reference_switch import Packet, Version
-from tests.conformance import shared_rules
-from tests.conformance.shared_rules import (
-    Partial,
-    Query,
-    Slot,
-    server_ask,
-    server_step,
-    switch_ask,
-    switch_step,
-)
+from inagg_simulator.slot_rules.packets import Packet, Query, Sum
+from inagg_simulator.slot_rules.shared import Slot
+from inagg_simulator.slot_rules.shared import ask as switch_ask
+from inagg_simulator.slot_rules.shared import contribute as switch_step
+from inagg_simulator.slot_rules.versions import Leaves, Outcome, Version
+from inagg_simulator.slot_rules.versions import ask as server_ask
+from inagg_simulator.slot_rules.versions import contribute as server_step
 from tests.conformance.shared_runs import Recovery, Rules, Setting, Tree, ViolationError
 
 ONE: Tree = ((0, 1),)
@@ -41,7 +35,9 @@ SETTINGS = {
     "a leaf, and a worker at the server": Setting(((0, 1), 2), chunks=3),
     "a leaf below a switch": Setting(CHAIN, chunks=2),
     "across the wrap of chunk numbers": Setting(ONE, chunks=4, first_chunk=2**32 - 2),
-    "a slot that another epoch left": Setting(ONE, chunks=3, leftover=Slot(1, 1, 0, 0b01, 0xABC000)),
+    "a slot that another epoch left": Setting(
+        ONE, chunks=3, leftover=Slot(1, 1, 0, 0b01, Sum(checksum=0xABC000))
+    ),
     "a server that nothing precedes": Setting((0, 1), chunks=4),
 }
 
@@ -67,37 +63,36 @@ def violation(rules: Rules, tree: Tree = OF_THREE, *, chunks: int = 2, jobs: int
     return None
 
 
-SwitchOutcome = tuple[Slot, Partial | None, str]
+SwitchOutcome = tuple[Slot, Packet | None, str]
 
 
-def switch_that(counter: str, does: Callable[[Slot, Partial, Slot], tuple[Slot, Partial | None]]) -> Rules:
+def switch_that(counter: str, does: Callable[[Slot, Packet, Slot], tuple[Slot, Packet | None]]) -> Rules:
     """Rules with another action in the row of a counter. does: of (slot, packet, slot after the right action)."""
 
-    def step(slot: Slot, packet: Partial, everybody: int, *, evicts: bool) -> SwitchOutcome:
-        after, left, outcome = switch_step(slot, packet, everybody, evicts=evicts)
+    def step(slot: Slot, packet: Packet, everybody: int, *, expired: bool) -> SwitchOutcome:
+        after, left, outcome = switch_step(slot, packet, everybody, expired=expired)
         return (*does(slot, packet, after), outcome) if outcome == counter else (after, left, outcome)
 
     return Rules(switch_step=step)
 
 
-def server_that(counter: str, does: Callable[[Version, Partial], Version]) -> Rules:
+def server_that(counter: str, does: Callable[[Version, Packet], Version]) -> Rules:
     """The same for a server, which then sends nothing."""
 
-    def step(
-        held: Version, other: Version, packet: Partial, slots: int, everybody: int
-    ) -> tuple[Version, list[str]]:
+    def step(held: Version, other: Version, packet: Packet, slots: int, everybody: int) -> Outcome:
         outcome = server_step(held, other, packet, slots, everybody)
-        return (does(held, packet), []) if counter in outcome[1] else outcome
+        changed = counter in outcome.counters
+        return Outcome(does(held, packet), (), Leaves.NOTHING) if changed else outcome
 
     return Rules(server_step=step)
 
 
-def mixed(slot: Slot, packet: Partial) -> Slot:
-    return slot._replace(members=slot.members | packet.members, checksum=slot.checksum + packet.checksum)
+def mixed(slot: Slot, packet: Packet) -> Slot:
+    return slot._replace(members=slot.members | packet.members, sum=slot.sum.added(packet.sum))
 
 
-def added(held: Version, packet: Partial) -> Version:
-    return held._replace(members=held.members | packet.members, checksum=held.checksum + packet.checksum)
+def added(held: Version, packet: Packet) -> Version:
+    return held._replace(members=held.members | packet.members, sum=held.sum.added(packet.sum))
 
 
 # Sums.
@@ -105,12 +100,16 @@ def added(held: Version, packet: Partial) -> Version:
 
 @pytest.mark.parametrize("field", ["job", "epoch", "chunk"])
 def test_sums_need_slots_that_compare(field: str) -> None:
-    def step(slot: Slot, packet: Partial, everybody: int, *, evicts: bool) -> SwitchOutcome:
+    def step(slot: Slot, packet: Packet, everybody: int, *, expired: bool) -> SwitchOutcome:
         alike = slot._replace(**{field: getattr(packet, field)}) if slot.members else slot
-        return switch_step(alike, packet, everybody, evicts=evicts)
+        return switch_step(alike, packet, everybody, expired=expired)
 
     setting = Setting(
-        ONE, chunks=2, jobs=2, leftover=Slot(1, 1, 0, 0b01, 0xABC000), rules=Rules(switch_step=step)
+        ONE,
+        chunks=2,
+        jobs=2,
+        leftover=Slot(1, 1, 0, 0b01, Sum(checksum=0xABC000)),
+        rules=Rules(switch_step=step),
     )
     with pytest.raises(ViolationError, match="a sum of"):
         setting.reach()
@@ -118,10 +117,10 @@ def test_sums_need_slots_that_compare(field: str) -> None:
 
 WRONG_SUMS = {
     "a switch adds what overlaps": switch_that(
-        "flushed", lambda slot, packet, _: (mixed(slot, packet), None)
+        "slot_flushed", lambda slot, packet, _: (mixed(slot, packet), None)
     ),
     "an evicted sum keeps the newcomer's header": switch_that(
-        "evicted", lambda slot, packet, after: (after, packet._replace(checksum=slot.checksum))
+        "slot_expired", lambda slot, packet, after: (after, packet._replace(sum=slot.sum))
     ),
     "a server adds what overlaps": server_that("overlapping", added),
     "a server adds what it has": server_that("duplicate_pending", added),
@@ -138,9 +137,7 @@ def test_results_need_two_versions() -> None:
         Setting(ONE, chunks=3, versions=1).reach()
 
 
-def overwrites(
-    held: Version, other: Version, packet: Partial, slots: int, everybody: int
-) -> tuple[Version, list[str]]:
+def overwrites(held: Version, other: Version, packet: Packet, slots: int, everybody: int) -> Outcome:
     """Also a newer chunk."""
     older = held if packet.chunk == held.chunk else Version(epoch=1)
     return server_step(older, other, packet, slots, everybody)
@@ -153,14 +150,16 @@ def test_results_need_a_server_that_drops_older_chunks() -> None:
 # Progress.
 
 STUCK_SWITCHES = {
-    "what overlaps is dropped": switch_that("flushed", lambda slot, packet, _: (slot, None)),
-    "what overlaps is dropped, and the slot's sum": switch_that("flushed", lambda *at: (at[2], None)),
+    "what overlaps is dropped": switch_that("slot_flushed", lambda slot, packet, _: (slot, None)),
+    "what overlaps is dropped, and the slot's sum": switch_that("slot_flushed", lambda *at: (at[2], None)),
     "what overlaps sends the slot's sum, which stays": switch_that(
-        "flushed", lambda slot, packet, _: (slot, Partial(*slot))
+        "slot_flushed", lambda slot, packet, _: (slot, Packet(*slot))
     ),
-    "an evicted sum is forgotten": switch_that("evicted", lambda slot, packet, after: (after, None)),
-    "what is complete stays": switch_that("combined", lambda slot, packet, _: (mixed(slot, packet), None)),
-    "what finds no slot is dropped": switch_that("collided", lambda slot, packet, _: (slot, None)),
+    "an evicted sum is forgotten": switch_that("slot_expired", lambda slot, packet, after: (after, None)),
+    "what is complete stays": switch_that(
+        "slot_combined", lambda slot, packet, _: (mixed(slot, packet), None)
+    ),
+    "what finds no slot is dropped": switch_that("slot_collided", lambda slot, packet, _: (slot, None)),
 }
 STUCK_SERVERS = {
     counter: server_that(counter, lambda held, _: held)
@@ -174,10 +173,10 @@ def test_progress_needs_that_not(rules: Rules) -> None:
 
 
 def test_progress_needs_a_switch_that_passes_on_what_is_complete_as_it_comes() -> None:
-    def step(slot: Slot, packet: Partial, everybody: int, *, evicts: bool) -> SwitchOutcome:
-        outcome = switch_step(slot, packet, everybody, evicts=evicts)
+    def step(slot: Slot, packet: Packet, everybody: int, *, expired: bool) -> SwitchOutcome:
+        outcome = switch_step(slot, packet, everybody, expired=expired)
         takes = packet.members == everybody and not slot.members and not slot.is_for(packet)
-        return (Slot(*packet), None, "taken") if takes else outcome
+        return (Slot(*packet), None, "slot_taken") if takes else outcome
 
     assert "never come" in (violation(Rules(switch_step=step), LEAVES) or "")
 
@@ -214,32 +213,45 @@ def test_progress_needs_marks_that_are_right(ask: Callable[[Slot, Query, int], Q
     assert "never come" in (violation(Rules(switch_ask=ask), CHAIN) or "")
 
 
-def holds_all_marked(held: Version, query: Query) -> str:
-    """Also if one that the slot waits for has come another way."""
-    return "query_held" if query.waits_with and not held.final else server_ask(held, query)
+Ask = Callable[[Version, Query, int], Outcome]
 
 
-def holds_all_of_the_chunk(held: Version, query: Query) -> str:
-    """Also those whose contribution it has not."""
-    same = (held.epoch, held.chunk, held.final) == (query.epoch, query.chunk, False)
-    return "query_held" if same else server_ask(held, query)
+def that_holds(when: Callable[[Version, Query], bool]) -> Ask:
+    """A server that says "held" more often."""
+
+    def ask(held: Version, query: Query, everybody: int) -> Outcome:
+        outcome = server_ask(held, query, everybody)
+        return outcome._replace(leaves=Leaves.SAY_HELD) if when(held, query) else outcome
+
+    return ask
 
 
-def holds_results(held: Version, query: Query) -> str:
-    same = (held.epoch, held.chunk, held.final) == (query.epoch, query.chunk, True)
-    return "query_held" if same else server_ask(held, query)
+def is_for(held: Version, query: Query) -> bool:
+    return (held.epoch, held.chunk) == (query.epoch, query.chunk)
 
 
-@pytest.mark.parametrize("ask", [holds_all_marked, holds_all_of_the_chunk, holds_results])
-def test_progress_needs_a_server_that_does_not_say_held(ask: Callable[[Version, Query], str]) -> None:
+WRONGLY_HELD = {
+    "what is marked, though one that the slot waits for has come another way": that_holds(
+        lambda held, query: query.waits_with != 0 and not held.final
+    ),
+    "all of the chunk, also whose contribution it has not": that_holds(
+        lambda held, query: is_for(held, query) and not held.final
+    ),
+    "results": that_holds(lambda held, query: is_for(held, query) and held.final),
+}
+
+
+@pytest.mark.parametrize("ask", WRONGLY_HELD.values(), ids=WRONGLY_HELD)
+def test_progress_needs_a_server_that_does_not_say_held(ask: Ask) -> None:
     assert "never come" in (violation(Rules(server_ask=ask)) or "")
 
 
 def test_progress_of_two_jobs_needs_a_server_that_says_held_of_what_it_has() -> None:
     """Or workers send again what only fills slots, for ever."""
 
-    def ask(held: Version, query: Query) -> str:
-        return server_ask(held, query).replace("query_held", "query_again")
+    def ask(held: Version, query: Query, everybody: int) -> Outcome:
+        outcome = server_ask(held, query, everybody)
+        return outcome._replace(leaves=Leaves.SAY_AGAIN) if outcome.leaves is Leaves.SAY_HELD else outcome
 
     assert "never come" in (violation(Rules(server_ask=ask), ONE, jobs=2) or "")
 
@@ -247,19 +259,19 @@ def test_progress_of_two_jobs_needs_a_server_that_says_held_of_what_it_has() -> 
 # What saves packets or time, and may be otherwise.
 
 
-def sends_on_at_will(slot: Slot, packet: Partial, everybody: int, *, evicts: bool) -> SwitchOutcome:
+def sends_on_at_will(slot: Slot, packet: Packet, everybody: int, *, expired: bool) -> SwitchOutcome:
     """Instead of waiting; so also with a header flag that says so."""
-    after, left, counter = switch_step(slot, packet, everybody, evicts=evicts)
-    if evicts and counter in ("taken", "added"):
-        return after.emptied, Partial(*after), "sent_on"
+    after, left, counter = switch_step(slot, packet, everybody, expired=expired)
+    if expired and counter in ("slot_taken", "slot_added"):
+        return after.emptied, Packet(*after), "sent_on"
     return after, left, counter
 
 
-def forgets_what_has_left(slot: Slot, packet: Partial, everybody: int, *, evicts: bool) -> SwitchOutcome:
-    return switch_step(slot if slot.members else Slot(), packet, everybody, evicts=evicts)
+def forgets_what_has_left(slot: Slot, packet: Packet, everybody: int, *, expired: bool) -> SwitchOutcome:
+    return switch_step(slot if slot.members else Slot(), packet, everybody, expired=expired)
 
 
-def never_evicts(slot: Slot, packet: Partial, everybody: int, *, evicts: bool) -> SwitchOutcome:
+def never_evicts(slot: Slot, packet: Packet, everybody: int, *, expired: bool) -> SwitchOutcome:
     return switch_step(slot, packet, everybody)
 
 
@@ -267,7 +279,7 @@ OTHERWISE = {
     "sends on at will": Rules(switch_step=sends_on_at_will),
     "forgets what has left": Rules(switch_step=forgets_what_has_left),
     "never evicts": Rules(switch_step=never_evicts),
-    "sends on what overlaps": switch_that("flushed", lambda slot, packet, _: (slot, packet)),
+    "sends on what overlaps": switch_that("slot_flushed", lambda slot, packet, _: (slot, packet)),
     "never marks a query": Rules(switch_ask=lambda slot, query, everybody: query),
 }
 
@@ -282,43 +294,27 @@ NOTHING = Version(epoch=1)
 EVERYBODY = 0b111
 
 
+def answer(held: Version, query: Query) -> Leaves:
+    return server_ask(held, query, EVERYBODY).leaves
+
+
 def test_workers_whose_contributions_wait_in_a_switch_for_a_late_one_send_nothing_again() -> None:
     slot = Slot(1, 2, 0, 0b011)
-    assert server_ask(NOTHING, switch_ask(slot, Query(1, 2, 0, asker=0b001), EVERYBODY)) == "query_held"
-    assert server_ask(NOTHING, switch_ask(slot, Query(1, 2, 0, asker=0b100), EVERYBODY)) == "query_again"
+    assert answer(NOTHING, switch_ask(slot, Query(1, 2, 0, asker=0b001), EVERYBODY)) is Leaves.SAY_HELD
+    assert answer(NOTHING, switch_ask(slot, Query(1, 2, 0, asker=0b100), EVERYBODY)) is Leaves.SAY_AGAIN
 
 
 def test_a_slot_sends_on_when_a_worker_that_it_waits_for_has_come_another_way() -> None:
-    slot = Slot(1, 2, 0, 0b011, checksum=30)
-    held = Version(2, 0, 0b100, checksum=4)
-    assert server_ask(held, switch_ask(slot, Query(1, 2, 0, asker=0b001), EVERYBODY)) == "query_again"
-    slot, left, counter = switch_step(slot, Partial(1, 2, 0, 0b001, checksum=10), EVERYBODY)
-    both = Partial(1, 2, 0, 0b011, checksum=30)
-    assert (slot, left, counter) == (Slot(1, 2, 0), both, "flushed")
-    held, counters = server_step(held, NOTHING, both, 1, EVERYBODY)
-    assert (held.checksum, counters) == (34, ["added", "completed"])
+    slot = Slot(1, 2, 0, 0b011, Sum(checksum=30))
+    held = Version(2, 0, 0b100, Sum(checksum=4))
+    assert answer(held, switch_ask(slot, Query(1, 2, 0, asker=0b001), EVERYBODY)) is Leaves.SAY_AGAIN
+    slot, left, counter = switch_step(slot, Packet(1, 2, 0, 0b001, Sum(checksum=10)), EVERYBODY)
+    both = Packet(1, 2, 0, 0b011, Sum(checksum=30))
+    assert (slot, left, counter) == (Slot(1, 2, 0), both, "slot_flushed")
+    held, counters, _ = server_step(held, NOTHING, both, 1, EVERYBODY)
+    assert (held.sum.checksum, counters) == (34, ("added", "completed"))
 
 
 def test_a_contribution_whose_result_was_lost_passes_a_slot_that_its_sum_has_left() -> None:
-    again = Partial(1, 2, 0, 0b001, checksum=10)
+    again = Packet(1, 2, 0, 0b001, Sum(checksum=10))
     assert switch_step(Slot(1, 2, 0), again, EVERYBODY) == (Slot(1, 2, 0), again, "passed")
-
-
-# Without switches.
-
-VERSIONS = [
-    Version(epoch, chunk, members, checksum=5, final=members == 0b11)
-    for epoch, chunk, members in product((1, 2), (2**32 - 1, 0, 1, 2, 3), (0b01, 0b10, 0b11))
-]
-
-
-@pytest.mark.parametrize("chunk", [0, 1, 2, 3])
-@pytest.mark.parametrize("member", [0b01, 0b10])
-def test_a_server_does_with_contributions_and_queries_what_a_root_does(chunk: int, member: int) -> None:
-    packet = Packet(2, chunk, member, checksum=10)
-    for held, other in product(VERSIONS, VERSIONS):
-        root = reference_switch.step(held, other, packet, 1, 0b11)
-        partial = Partial(1, 2, chunk, member, checksum=10)
-        assert shared_rules.server_step(held, other, partial, 1, 0b11) == root
-        query = Query(1, 2, chunk, asker=member)
-        assert shared_rules.server_ask(held, query) == reference_switch.ask(held, packet, 0b11)

@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 import pytest
 
-from inagg_simulator import reference_switch
-from inagg_simulator.reference_switch import Job, Packet, Version, age, ask, step
+from inagg_simulator.reference_switch import Job
+from inagg_simulator.slot_rules import versions as rules
+from inagg_simulator.slot_rules.packets import Packet, Query, Sum, age
+from inagg_simulator.slot_rules.versions import Leaves, Outcome, Version, ask, contribute
 
-EPOCH = 2
+JOB, EPOCH = 1, 2
 
 
 class Setting(NamedTuple):
@@ -55,7 +57,7 @@ class Label(NamedTuple):
 def contribution(setting: Setting, sent: Label, said: Label) -> Packet:
     number = (setting.first_chunk + said.chunk) % 2**32
     checksum = 1 << (sent.chunk * setting.workers + sent.worker)
-    return Packet(EPOCH, number, 1 << said.worker, checksum=checksum)
+    return Packet(JOB, EPOCH, number, 1 << said.worker, Sum(checksum=checksum))
 
 
 def right_sum(setting: Setting, chunk: int) -> int:
@@ -78,7 +80,7 @@ def deliver_contribution(setting: Setting, state: State, own: Label, said: Label
     other = state.versions[before % (setting.versions * setting.slots)]
     if not setting.looks_back:
         other = Version(EPOCH, before, everybody, final=True)
-    held, counters = step(state.versions[index], other, packet, setting.slots, everybody)
+    held, counters, leaves = contribute(state.versions[index], other, packet, setting.slots, everybody)
     if "started" in counters and state.versions[index].epoch == EPOCH:
         overwritten = age(state.versions[index].chunk, setting.first_chunk)
         slot = overwritten % setting.slots
@@ -86,13 +88,13 @@ def deliver_contribution(setting: Setting, state: State, own: Label, said: Label
         if overwritten < setting.chunks and needed:
             raise ViolationError(f"chunk {said.chunk} overwrites {overwritten}, whose result is still needed")
     results, wrong = state.results, state.wrong
-    if {"completed", "result_resent"} & set(counters) and 0 <= said.chunk < setting.chunks:
-        if held.checksum == right_sum(setting, said.chunk):
+    if leaves in (Leaves.RESULT, Leaves.RESULT_AGAIN) and 0 <= said.chunk < setting.chunks:
+        if held.sum.checksum == right_sum(setting, said.chunk):
             results |= {said.chunk}
         elif setting.damaged:
             wrong |= {said.chunk}
         else:
-            raise ViolationError(f"the result of chunk {said.chunk} sums {held.checksum:b}")
+            raise ViolationError(f"the result of chunk {said.chunk} sums {held.sum.checksum:b}")
     versions = (*state.versions[:index], held, *state.versions[index + 1 :])
     to_damage = state.to_damage - (own != said)
     return state._replace(versions=versions, results=results, wrong=wrong, to_damage=to_damage)
@@ -126,13 +128,13 @@ def repairs(setting: Setting, state: State) -> Iterator[State]:
             own = Label(worker, chunk)
             packet = contribution(setting, own, own)
             held = state.versions[packet.chunk % (setting.versions * setting.slots)]
-            answer = ask(held, packet, 2**setting.workers - 1)
-            if answer == "query_again":
+            answer = ask(held, Query(*packet[:4]), 2**setting.workers - 1).leaves
+            if answer is Leaves.SAY_AGAIN:
                 following = deliver_contribution(setting, state, own, own)
                 final = held.final and (held.epoch, held.chunk) == (EPOCH, packet.chunk)
                 yield deliver_result(setting, following, worker, chunk) if final else following
-            elif answer != "query_held":
-                raise ViolationError(f"worker {worker} waits for chunk {chunk}, which is {answer}")
+            elif answer is not Leaves.SAY_HELD:
+                raise ViolationError(f"worker {worker} waits for chunk {chunk}, which has no answer")
 
 
 def damaged(setting: Setting, state: State) -> Iterator[State]:
@@ -213,7 +215,7 @@ SETTINGS = [
 LEFTOVERS = {
     "a fresh switch": Version(),
     "an older job's newer chunk": Version(
-        epoch=1, chunk=2**31 - 1, members=0b11, checksum=0xABCDEF, final=True
+        epoch=1, chunk=2**31 - 1, members=0b11, sum=Sum(checksum=0xABCDEF), final=True
     ),
 }
 
@@ -256,13 +258,14 @@ def test_the_exploration_finds_what_a_single_version_breaks() -> None:
 
 def test_the_exploration_finds_what_a_damaged_chunk_breaks_where_any_older_one_gives_way() -> None:
     setting = Setting(workers=2, slots=1, chunks=3, damaged=1, looks_back=False)
-    with pytest.raises(ViolationError, match=r"still needed|is stale"):
+    with pytest.raises(ViolationError, match=r"still needed|has no answer"):
         explore(setting, fresh(setting))
 
 
 def test_the_exploration_finds_a_switch_that_holds_back_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    def deaf(held: Version, query: Packet, everybody: int) -> str:
-        return "query_held" if held.final else reference_switch.ask(held, query, everybody)
+    def deaf(held: Version, query: Query, everybody: int) -> Outcome:
+        outcome = rules.ask(held, query, everybody)
+        return outcome._replace(leaves=Leaves.SAY_HELD) if held.final else outcome
 
     setting = Setting(workers=2, slots=1, chunks=2)
     monkeypatch.setattr("tests.conformance.test_slot_rules.ask", deaf)

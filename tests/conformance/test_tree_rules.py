@@ -13,11 +13,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from inagg_simulator import reference_switch
 from inagg_simulator.fabric import Parent, Tree, places
-from inagg_simulator.reference_switch import Job, Packet, Version, age, ask, hear, keep, step
+from inagg_simulator.reference_switch import Job
+from inagg_simulator.slot_rules import versions as rules
+from inagg_simulator.slot_rules.packets import Packet, Query, Sum, age
+from inagg_simulator.slot_rules.versions import Leaves, Outcome, Version, ask, contribute, hear, keep
 
-EPOCH = 2
+JOB, EPOCH = 1, 2
 
 T = TypeVar("T")
 
@@ -66,7 +68,10 @@ class Exploration:
         return sum(self.contribution(worker, chunk) for worker in self.below[switch])
 
     def packet(self, chunk: int, checksum: int, bit: int = 0) -> Packet:
-        return Packet(EPOCH, (self.first_chunk + chunk) % 2**32, bit, checksum=checksum)
+        return Packet(JOB, EPOCH, (self.first_chunk + chunk) % 2**32, bit, Sum(checksum=checksum))
+
+    def query(self, chunk: int, bit: int = 0) -> Query:
+        return Query(*self.packet(chunk, 0, bit)[:4])
 
     def start(self) -> State:
         held = Job(1, self.slots, EPOCH).complete_before(self.first_chunk)
@@ -82,32 +87,31 @@ class Exploration:
         before = (packet.chunk - self.slots) % (2 * self.slots)
         versions = state.versions[switch]
         everybody = self.everybody(switch)
-        held, counters = step(
+        held, counters, leaves = contribute(
             versions[index], versions[before], packet, self.slots, everybody, root=switch == self.root
         )
         if "started" in counters:
             self.check_overwritten(state, switch, versions[index])
         state = self.hold(state, switch, index, held)
-        if {"partial_sent", "partial_resent"} & set(counters):
+        if leaves is Leaves.PARTIAL:
             return self.send(state, switch, chunk, held, up=True)
-        if {"completed", "result_resent"} & set(counters):
+        if leaves in (Leaves.RESULT, Leaves.RESULT_AGAIN):
             return self.send(state, switch, chunk, held, up=False)
         return state
 
     def version(self, state: State, switch: int, chunk: int) -> Version:
         return state.versions[switch][self.packet(chunk, 0).chunk % (2 * self.slots)]
 
-    def ask(self, state: State, member: Parent, chunk: int) -> str:
+    def ask(self, state: State, member: Parent, chunk: int) -> Leaves:
         """What a switch answers to a member's query, or the one above in its place."""
-        query = self.packet(chunk, 0, 1 << member.member)
-        counter = ask(self.version(state, member.switch, chunk), query, self.everybody(member.switch))
-        if counter != "query_passed":
-            return counter
+        held, everybody = self.version(state, member.switch, chunk), self.everybody(member.switch)
+        answer = ask(held, self.query(chunk, 1 << member.member), everybody).leaves
+        if answer is not Leaves.QUERY:
+            return answer
         (parent,) = self.switches[member.switch].parents
-        counter = self.ask(state, parent, chunk)
-        held = self.version(state, member.switch, chunk)
-        assert hear(held, self.packet(chunk, 0), self.everybody(member.switch)) == "answer_passed"
-        return counter
+        answer = self.ask(state, parent, chunk)
+        assert hear(held, self.query(chunk), everybody).leaves is Leaves.ANSWER
+        return answer
 
     def send_again(self, state: State, member: Parent, chunk: int, checksum: int) -> tuple[State, bool]:
         """A member sends its contribution again. Returns what follows, and whether its switch has the result then."""
@@ -115,7 +119,7 @@ class Exploration:
         held = self.version(state, member.switch, chunk)
         if not held.final and chunk in state.partials[member.switch]:
             (parent,) = self.switches[member.switch].parents
-            state, final = self.send_again(state, parent, chunk, held.checksum)
+            state, final = self.send_again(state, parent, chunk, held.sum.checksum)
             state = self.pass_down(state, member.switch, chunk) if final else state
         return state, self.version(state, member.switch, chunk).final
 
@@ -127,9 +131,9 @@ class Exploration:
                 if chunk >= self.chunks:
                     continue
                 answer = self.ask(state, member, chunk)
-                if answer not in ("query_again", "query_held"):
-                    raise ViolationError(f"worker {worker} waits for chunk {chunk}, which is {answer}")
-                if answer == "query_again":
+                if answer not in (Leaves.SAY_AGAIN, Leaves.SAY_HELD):
+                    raise ViolationError(f"worker {worker} waits for chunk {chunk}, which has no answer")
+                if answer is Leaves.SAY_AGAIN:
                     own = self.contribution(worker, chunk)
                     following, final = self.send_again(state, member, chunk, own)
                     yield self.take(following, worker, chunk) if final else following
@@ -143,9 +147,9 @@ class Exploration:
         """A result arrives from the switch above."""
         packet = self.packet(chunk, self.partial(self.root, chunk))
         index = packet.chunk % (2 * self.slots)
-        held, counter = keep(state.versions[switch][index], packet, self.everybody(switch))
+        held, _, leaves = keep(state.versions[switch][index], packet, self.everybody(switch))
         state = self.hold(state, switch, index, held)
-        return self.send(state, switch, chunk, held, up=False) if counter == "result_kept" else state
+        return self.send(state, switch, chunk, held, up=False) if leaves is Leaves.RESULT else state
 
     def hold(self, state: State, switch: int, index: int, held: Version) -> State:
         versions = list(state.versions[switch])
@@ -153,8 +157,8 @@ class Exploration:
         return state._replace(versions=_with(state.versions, switch, tuple(versions)))
 
     def send(self, state: State, switch: int, chunk: int, held: Version, *, up: bool) -> State:
-        if held.checksum != self.partial(switch if up else self.root, chunk):
-            raise ViolationError(f"switch {switch} sends {held.checksum:b} for chunk {chunk}")
+        if held.sum.checksum != self.partial(switch if up else self.root, chunk):
+            raise ViolationError(f"switch {switch} sends {held.sum.checksum:b} for chunk {chunk}")
         if up:
             return state._replace(partials=_with(state.partials, switch, state.partials[switch] | {chunk}))
         return state._replace(results=_with(state.results, switch, state.results[switch] | {chunk}))
@@ -240,11 +244,11 @@ def test_nor_where_chunk_numbers_wrap() -> None:
 def test_the_exploration_finds_a_leaf_that_answers_with_its_partial_sum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def hasty(*arguments: Any, root: bool) -> tuple[Version, list[str]]:
-        held, counters = reference_switch.step(*arguments, root=root)
-        return held._replace(final=held.final or "partial_sent" in counters), counters
+    def hasty(*arguments: Any, root: bool) -> Outcome:
+        held, counters, leaves = rules.contribute(*arguments, root=root)
+        return Outcome(held._replace(final=held.final or "partial_sent" in counters), counters, leaves)
 
-    monkeypatch.setattr("tests.conformance.test_tree_rules.step", hasty)
+    monkeypatch.setattr("tests.conformance.test_tree_rules.contribute", hasty)
     with pytest.raises(ViolationError, match=r"switch \d sends"):
         Exploration(TREES["two leaves"], slots=1, chunks=2).run()
 
@@ -252,8 +256,8 @@ def test_the_exploration_finds_a_leaf_that_answers_with_its_partial_sum(
 def test_the_exploration_finds_a_leaf_that_never_takes_a_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def forgetful(held: Version, packet: Packet, everybody: int) -> tuple[Version, str]:
-        return held, "result_unexpected"
+    def forgetful(held: Version, packet: Packet, everybody: int) -> Outcome:
+        return Outcome(held, ("result_unexpected",), Leaves.NOTHING)
 
     monkeypatch.setattr("tests.conformance.test_tree_rules.keep", forgetful)
     with pytest.raises(ViolationError, match="never lead"):
@@ -263,8 +267,10 @@ def test_the_exploration_finds_a_leaf_that_never_takes_a_result(
 def test_the_exploration_finds_a_leaf_that_answers_queries_for_the_switch_above(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def deaf(*arguments: Any) -> str:
-        return reference_switch.ask(*arguments).replace("query_passed", "query_held")
+    def deaf(*arguments: Any) -> Outcome:
+        outcome = rules.ask(*arguments)
+        held = outcome.leaves is Leaves.QUERY
+        return outcome._replace(leaves=Leaves.SAY_HELD) if held else outcome
 
     monkeypatch.setattr("tests.conformance.test_tree_rules.ask", deaf)
     with pytest.raises(ViolationError, match="never lead"):

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from inagg import _core
 from inagg_simulator import p4_switch, reference
-from inagg_simulator.reference_switch import Job, Up, Version
+from inagg_simulator.reference_switch import Job, Up
 from inagg_simulator.scapy_layer import KINDS, UDP, Ether, Inagg, Raw
 from inagg_simulator.servers import Servers, make_servers
+from inagg_simulator.slot_rules.versions import Version
 from inagg_switch import Switch
 from tests.conformance import make_vectors
 from tests.conformance.vector_files import RECEIVERS, VECTORS, load, switches_above
