@@ -248,6 +248,9 @@ void ServedJob::reply(std::size_t place, Kind kind, unsigned rank, unsigned dest
     const Version& version = versions_[place];
     const Kind result = result_of(kind);
     const auto datagram = datagram_at(place).first(datagram_bytes(result, config_.words));
+    if (!version.has_words) {  // the memory may still have those of another chunk
+        std::ranges::fill(datagram.subspan(HEADER_BYTES), std::byte{0});
+    }
     encode({.kind = result,
             .rank = static_cast<std::uint8_t>(rank),
             .job = config_.job,
