@@ -192,7 +192,7 @@ void ServedJob::complete(std::size_t place, const Packet& packet) {
 void ServedJob::resend(std::size_t place, const Packet& packet) {
     for (unsigned worker = 0; worker < config_.workers; ++worker) {
         if ((packet.members >> worker & 1) != 0) {
-            reply(place, packet.header.kind, worker, worker);
+            reply(place, packet.header.kind, packet.header.rank, worker);
         }
     }
 }

@@ -386,6 +386,19 @@ def test_a_sum_without_words_has_none_of_an_older_chunk() -> None:
     assert again[reference.HEADER.size :] == bytes(256 * WORDS)
 
 
+def test_a_result_that_is_sent_again_to_several_says_the_rank_of_the_packet() -> None:
+    """A switch's partial sum has its rank there (protocol 2.1)."""
+    (server,) = make_servers(1, job=JOB, epoch=EPOCH, slots=1, words=WORDS, workers=3, relayed=True)
+
+    def partial(members: int) -> bytes:
+        own = contribution(rank=5)
+        return own[: reference.HEADER.size] + members.to_bytes(8, "big") + own[reference.HEADER.size :]
+
+    server.receive(partial(0b111), None)
+    again = server.receive(partial(0b011), None)
+    assert [(to, reference.decode(left).rank) for to, left in again] == [(0, 5), (1, 5)]
+
+
 def test_memory_is_what_the_controller_counts() -> None:
     for slots, servers, words in ((256, 1, 4), (256, 3, 4), (2, 2, 32), (1024, 64, 5)):
         made = ServedJob(job=1, epoch=1, slots=slots, words=words, workers=4, servers=servers)
