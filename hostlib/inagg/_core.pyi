@@ -267,6 +267,19 @@ class Engine:
     @property
     def stats(self) -> EngineStats: ...
 
+class HeldVersion(TypedDict):
+    """What a version of a slot holds (protocol 5.2). words: empty if it has had none."""
+
+    chunk: int
+    members: int
+    flags: int
+    exponent: int
+    flags_check: int
+    exponent_check: int
+    checksum: int
+    words: bytes
+    final: bool
+
 @final
 class ServedJob:
     """The sums of one job in host memory, for tests: no socket. `index`: of this one of the job's `servers`."""
@@ -289,6 +302,10 @@ class ServedJob:
     ) -> list[tuple[int | None, bytes]]:
         """Take a datagram from a worker's address, or from the switch (None). Returns what leaves: to a rank, or to all
         (None), which goes to the switch if the job is relayed."""
+
+    def held(self, chunk: int) -> HeldVersion | None:
+        """What the version of a chunk holds; None: it has never been used. Raises ValueError if the chunk is another
+        server's."""
 
     @property
     def memory(self) -> int:

@@ -72,6 +72,25 @@ Replies receive(ServedJob& self, const nb::bytes& datagram, std::optional<unsign
     return out;
 }
 
+// What the version of a chunk holds; nothing if it has never been used.
+std::optional<nb::dict> held(const ServedJob& self, std::uint32_t chunk) {
+    const ServedJob::Version& version = self.version(chunk);
+    if (version.members == 0) {
+        return std::nullopt;
+    }
+    nb::dict out;
+    out["chunk"] = version.chunk;
+    out["members"] = version.members;
+    out["flags"] = version.announced.flags;
+    out["exponent"] = version.announced.exponent;
+    out["flags_check"] = version.announced.flags_check;
+    out["exponent_check"] = version.announced.exponent_check;
+    out["checksum"] = version.checksum;
+    out["words"] = to_bytes(self.words(chunk));
+    out["final"] = version.final;
+    return out;
+}
+
 class PyServer {
   public:
     PyServer(UdpSocket socket, std::size_t memory) : server_(std::move(socket), memory) {
@@ -181,6 +200,7 @@ void define_server(nb::module_& m) {
             nb::kw_only(), "job"_a, "epoch"_a, "slots"_a, "words"_a, "workers"_a, "servers"_a = 1,
             "index"_a = 0, "first_chunk"_a = 0, "relayed"_a = false)
         .def("receive", &receive, "datagram"_a, "worker"_a.none(), "congested"_a = false)
+        .def("held", &held, "chunk"_a)
         .def_prop_ro("memory", [](const ServedJob& self) { return self.config().memory(); })
         .def_prop_ro("counts", [](const ServedJob& self) { return to_dict(OUTCOME_NAMES, self.counts()); })
         .def_prop_ro("chunks", [](const ServedJob& self) { return to_dict(SUMMED_IN_NAMES, self.chunks()); });

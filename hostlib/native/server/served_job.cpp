@@ -106,6 +106,17 @@ void ServedJob::receive_relayed(std::span<const std::byte> datagram, bool conges
     }
 }
 
+const ServedJob::Version& ServedJob::version(std::uint32_t chunk) const {
+    require(is_own(chunk), "chunk " + std::to_string(chunk) + " belongs to another server");
+    return versions_[place_of(chunk)];
+}
+
+std::span<const std::byte> ServedJob::words(std::uint32_t chunk) const {
+    const bool has_words = version(chunk).has_words;
+    const auto datagram = std::span(memory_).subspan(place_of(chunk) * stride_, stride_);
+    return has_words ? datagram.subspan(HEADER_BYTES) : std::span<const std::byte>{};
+}
+
 void ServedJob::clear_replies() {
     replies_.clear();
     answers_.clear();

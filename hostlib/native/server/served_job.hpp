@@ -88,7 +88,6 @@ class ServedJob {
     const ChunkCounts& chunks() const { return chunks_; }
     const ServedJobConfig& config() const { return config_; }
 
-  private:
     // One version of a slot.
     struct Version {
         std::uint64_t members = 0;  // the workers whose contributions are in; none: it has never been used
@@ -99,7 +98,12 @@ class ServedJob {
         bool combined = false;  // some packet has brought contributions of several workers
         bool final = false;
     };
+    // The version that a chunk uses, and its words, if it has any; for tests. Throws std::invalid_argument if
+    // the chunk is another server's.
+    const Version& version(std::uint32_t chunk) const;
+    std::span<const std::byte> words(std::uint32_t chunk) const;
 
+  private:
     // A packet on its way up: whose contributions it has, or who asks; and with whose contributions the
     // asker's waits in a slot of the switch, 0 if in none.
     struct Packet {
