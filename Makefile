@@ -9,8 +9,8 @@
 # make exit-hunt  end programs in every state of a group, in every way, on a busy machine; ENDINGS=100 (an hour)
 # make attack  floods, forgeries, fuzzing and kills while ranks sum (half an hour): results/attack/. AMOUNT=small is
 #              short; ATTACKS="flood kill" selects from api, flood, forge, kill, mutate, p4runtime
-# make explore  every run of jobs with shared slots that are larger than those of make test (ten minutes, 6 GB), and more
-#              examples of networks
+# make explore  every run of jobs with shared slots, and every state of slots, that are larger than those of make test (a
+#              quarter of an hour, 6 GB), and more examples of networks
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make wheel-test  build the sdist and its wheel, install it with each extra in a fresh virtual environment, use it there;
 #              with each Python of PYTHONS="/usr/bin/python3 python3.12 python3.13" that is there
@@ -75,6 +75,7 @@ attack:
 
 explore: setup
 	$(BIN)/python -m tests.conformance.explore_shared
+	$(BIN)/python -m tests.conformance.explore_states
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile explore --timeout 3600 -k every_sum_is_exact tests/conformance
 
 check: setup

@@ -4,6 +4,7 @@
 Worker r of the job is at port r + 1, 10.0.0.(r + 1), UDP port 40000 + r. The group address of job j is 239.192.0.j.
 """
 
+import struct
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from inagg_simulator.reference import decode
 from inagg_simulator.reference_switch import Sent, Up
 from inagg_simulator.scapy_layer import IP, PORT, UDP, Ether
 from inagg_simulator.slot_rules.packets import Sum
+from inagg_simulator.slot_rules.shared import Slot
 from inagg_simulator.slot_rules.versions import Version
 from inagg_switch.switch import Switch
 from inagg_switch.vectors.format import Insert, Key
@@ -24,6 +26,7 @@ AGGREGATOR_IP = "10.0.0.253"
 AGGREGATOR_MAC = "02:49:41:00:00:01"
 ALL_RANKS = 255
 HEADERS_BYTES = 14 + 20 + 8
+HELD_HEADER = struct.Struct("!HHI")  # what slot_header has: flags and exponent, their check fields, checksum
 RESULT_GROUP = 2
 # Counters that are indexed by the port a packet came in on. Each packet to the aggregator increments just one; but one
 # that is started or added may also complete, or complete a partial sum, and what goes up may find no_parent.
@@ -112,35 +115,74 @@ def load(words: int, slot_versions: int | None = None) -> Switch:
     return Switch.from_p4(P4, defines=defines)
 
 
-def write_sum(program: Switch, slot: int, held: Sum) -> None:
-    """Set what a slot, or slot version, has summed."""
-    announced = held.flags << 10 | held.exponent
-    check = held.flags_check << 10 | held.exponent_check
-    program.register("slot_header")[slot] = announced << 48 | check << 32 | held.checksum
-    pool, words = program.register("pool"), words_of(program)
-    for i in range(words):
-        pool[slot * words + i] = held.words[i] if held.words else 0
+class Taken(NamedTuple):
+    """How a shared slot was taken: the number of the job's server, the job's priority, and when, in microseconds."""
+
+    way: int
+    priority: int
+    time: int
 
 
-def read_sum(program: Switch, slot: int) -> Sum:
-    """What a slot, or slot version, has summed, with all words."""
-    header = program.register("slot_header")[slot]
-    flags, exponent = divmod(header >> 48, 1024)
-    flags_check, exponent_check = divmod(header >> 32 & 0xFFFF, 1024)
-    pool, words = program.register("pool"), words_of(program)
-    return Sum(
-        flags,
-        exponent,
-        flags_check,
-        exponent_check,
-        header % 2**32,
-        tuple(pool[slot * words + i] for i in range(words)),
-    )
+class SlotRegisters:
+    """What the program's slots hold. Registers are found once: finding one by its name takes longer than a packet."""
 
+    def __init__(self, program: Switch) -> None:
+        names = ("epoch", "chunk", "members", "header", "final", "owner", "time")
+        self._slot = {name: program.register(f"slot_{name}") for name in names}
+        self._pool = program.register("pool")
+        self._words = len(self._pool) // len(self._slot["header"])
 
-def words_of(program: Switch) -> int:
-    """WORDS."""
-    return len(program.register("pool")) // len(program.register("slot_header"))
+    def version(self, index: int) -> Version:
+        """The state of a slot version."""
+        return Version(
+            self._slot["epoch"][index],
+            self._slot["chunk"][index],
+            self._slot["members"][index],
+            self._sum(index),
+            self._slot["final"][index] == 1,
+        )
+
+    def set_version(self, index: int, version: Version) -> None:
+        """Set the state of a slot version."""
+        self._slot["epoch"][index] = version.epoch
+        self._slot["chunk"][index] = version.chunk
+        self._slot["members"][index] = version.members
+        self._slot["final"][index] = version.final
+        self._set_sum(index, version.sum)
+
+    def shared(self, index: int) -> tuple[Slot, Taken]:
+        """The state of a shared slot."""
+        owner = self._slot["owner"][index]
+        slot = Slot(
+            owner >> 16,
+            self._slot["epoch"][index],
+            self._slot["chunk"][index],
+            self._slot["members"][index],
+            self._sum(index),
+        )
+        return slot, Taken(owner >> 8 & 0xFF, owner & 0xFF, self._slot["time"][index])
+
+    def set_shared(self, index: int, slot: Slot, taken: Taken) -> None:
+        """Set the state of a shared slot."""
+        self._slot["owner"][index] = slot.job << 16 | taken.way << 8 | taken.priority
+        self._slot["time"][index] = taken.time
+        self._slot["epoch"][index] = slot.epoch
+        self._slot["chunk"][index] = slot.chunk
+        self._slot["members"][index] = slot.members
+        self._set_sum(index, slot.sum)
+
+    def _sum(self, index: int) -> Sum:
+        """With all words."""
+        stated, check, checksum = HELD_HEADER.unpack(self._slot["header"][index].to_bytes(8, "big"))
+        first = index * self._words
+        words = tuple(self._pool[i] for i in range(first, first + self._words))
+        return Sum(stated >> 10, stated % 1024, check >> 10, check % 1024, checksum, words)
+
+    def _set_sum(self, index: int, held: Sum) -> None:
+        stated, check = held.flags << 10 | held.exponent, held.flags_check << 10 | held.exponent_check
+        self._slot["header"][index] = int.from_bytes(HELD_HEADER.pack(stated, check, held.checksum), "big")
+        for i, word in enumerate(held.words or (0,) * self._words):
+            self._pool[index * self._words + i] = word
 
 
 @dataclass(frozen=True)
@@ -259,6 +301,7 @@ class P4Switch:
     def __post_init__(self) -> None:
         # Found once: finding one by its name takes longer than a packet.
         self._counted = {name: self.program.counter(name) for name in OUTCOMES}
+        self.registers = SlotRegisters(self.program)
         self.program.multicast_group(self.entries.group, self.entries.replicas())
         for entry in self.entries.inserts():
             assert isinstance(entry.action, str)
@@ -267,21 +310,7 @@ class P4Switch:
     def hold(self, versions: Mapping[int, Version]) -> None:
         """Set the state of slot versions, by index."""
         for index, version in versions.items():
-            self.program.register("slot_epoch")[index] = version.epoch
-            self.program.register("slot_chunk")[index] = version.chunk
-            self.program.register("slot_members")[index] = version.members
-            self.program.register("slot_final")[index] = version.final
-            write_sum(self.program, index, version.sum)
-
-    def held(self, index: int) -> Version:
-        """The state of a slot version."""
-        return Version(
-            self.program.register("slot_epoch")[index],
-            self.program.register("slot_chunk")[index],
-            self.program.register("slot_members")[index],
-            read_sum(self.program, index),
-            self.program.register("slot_final")[index] == 1,
-        )
+            self.registers.set_version(index, version)
 
     def remove(self) -> None:
         """Remove the job's entries, as the controller does when the job has ended."""

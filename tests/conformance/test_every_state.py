@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The P4 program and the C++ server do what the rules of slots say: in every state of small jobs, with every packet.
+
+`make explore` compares larger jobs.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any
+
+import pytest
+
+from inagg_simulator import p4_switch
+from inagg_simulator.slot_rules.page import TABLES
+from inagg_simulator.slot_rules.shared import Slot
+from inagg_simulator.slot_rules.table import Rule, Table
+from inagg_simulator.slot_rules.versions import Version
+from inagg_switch.switch import Switch
+from tests.conformance.states.exploration import After, DifferenceError, compare, steps
+from tests.conformance.states.shared import LEFTOVER, SLOT_VERSIONS, SharedSlot, SharedSlotInP4, make_fabric
+from tests.conformance.states.versions import (
+    Arrival,
+    BehindShared,
+    Leased,
+    LeasedInP4,
+    LeasedInServer,
+    RelayedServer,
+    State,
+)
+
+# Of an earlier job: a chunk that is newer than this job's, and the one after which this job's chunk 1 may start.
+NEWER = Version(1, 2**31 - 5, 0b11, LEFTOVER.sum, final=True)
+FIRST = NEWER._replace(chunk=0)
+ROOTS = {
+    "2 workers": Leased(workers=2, chunks=3),
+    "3 workers": Leased(workers=3, chunks=2),
+    "across the wrap of chunk numbers": Leased(workers=2, chunks=3, first_chunk=2**32 - 2),
+    "far chunks": Leased(workers=1, chunks=2, far=(2**31 - 1, 2**31 + 1)),
+}
+OTHER_SWITCHES = {
+    "another job's newer chunk": Leased(workers=2, chunks=2, leftover=NEWER),
+    "another job's chunk 0": Leased(workers=2, chunks=2, leftover=FIRST),
+    "a leaf": Leased(workers=2, chunks=2, above=(5,)),
+    "a leaf below two roots": Leased(workers=1, chunks=3, above=(5, 6), leftover=NEWER),
+}
+BEHIND_SHARED = BehindShared(chunks=3)
+
+
+@pytest.fixture
+def programs() -> Iterator[list[Switch]]:
+    made = [p4_switch.load(1, SLOT_VERSIONS) for _ in range(2)]
+    yield made
+    for program in made:
+        program.close()
+
+
+@pytest.mark.parametrize("model", (ROOTS | OTHER_SWITCHES).values(), ids=ROOTS | OTHER_SWITCHES)
+def test_leased_slots_of_the_p4_program(programs: list[Switch], model: Leased) -> None:
+    assert compare(model, LeasedInP4(programs[0], model)) > 100
+
+
+@pytest.mark.parametrize("model", ROOTS.values(), ids=ROOTS)
+def test_slots_of_a_server(model: Leased) -> None:
+    assert compare(model, LeasedInServer(model)) > 100
+
+
+def test_slots_of_a_server_behind_shared_slots() -> None:
+    assert compare(BEHIND_SHARED, RelayedServer(BEHIND_SHARED)) > 1000
+
+
+@pytest.mark.parametrize("start", [Slot(), LEFTOVER], ids=["empty", "another job's"])
+@pytest.mark.parametrize("switch", [0, 1], ids=["a root", "a leaf"])
+def test_shared_slots_of_the_p4_program(programs: list[Switch], switch: int, start: Slot) -> None:
+    model = SharedSlot(make_fabric(programs), f"s{switch}", chunks=2, start=start)
+    assert compare(model, SharedSlotInP4(programs[switch], model)) > 100
+
+
+def test_these_jobs_need_every_rule(programs: list[Switch], monkeypatch: pytest.MonkeyPatch) -> None:
+    used: set[Rule[Any]] = set()
+    find = Table.__getitem__
+
+    def record(table: Table[Any], facts: tuple[IntEnum, ...]) -> Rule[Any]:
+        used.add(find(table, facts))
+        return find(table, facts)
+
+    monkeypatch.setattr(Table, "__getitem__", record)
+    shared = SharedSlot(make_fabric(programs), "s0", chunks=2)
+    models: list[Any] = [*ROOTS.values(), *OTHER_SWITCHES.values(), BEHIND_SHARED, shared]
+    for model in models:
+        for _ in steps(model):
+            pass
+    assert not {rule for table in TABLES.values() for rule in table.rules} - used
+
+
+class KeepsWords(Leased):
+    """Rules by which a packet without words starts a sum with those of the chunk before it."""
+
+    def step(self, state: State, packet: Arrival) -> After[State]:
+        after = super().step(state, packet)
+        kept = [
+            new._replace(sum=new.sum._replace(words=old.sum.words)) if new.sum.words == (0,) else new
+            for new, old in zip(after.state, state, strict=True)
+        ]
+        return after._replace(state=tuple(kept))
+
+
+def test_other_rules_differ_from_the_p4_program_and_the_server(programs: list[Switch]) -> None:
+    model = KeepsWords(workers=2, chunks=3)
+    with pytest.raises(DifferenceError, match="should lead to"):
+        compare(model, LeasedInP4(programs[0], model))
+    with pytest.raises(DifferenceError, match="should lead to"):
+        compare(model, LeasedInServer(model))
