@@ -37,6 +37,6 @@ with diagram("slot", 12.4, 3.6) as axes:
         axes,
         6.2,
         3.5,
-        "Nothing is ever cleared. Queries are answered, here or above, and change nothing. "
+        "A version is never emptied. Queries are answered, here or above, and change nothing. "
         "The rest is dropped and counted.",
     )
