@@ -94,7 +94,7 @@ class SharedSlot:
 
     def __init__(self, fabric: SharedFabric, name: str, chunks: int, start: Slot = Slot()) -> None:  # noqa: B008
         self.fabric, self.name, self.chunks, self.start = fabric, name, chunks, start
-        self.jobs = {job.id: job for job in fabric.jobs if name in job.tree.by_name}
+        self.jobs = {job.id: job for job in fabric.jobs if name in job.placement.tree.by_name}
         self.priority = {job.id: one.priority for job, one in zip(fabric.jobs, JOBS, strict=True)}
         self.packets = list(self._packets())
 
@@ -109,7 +109,7 @@ class SharedSlot:
         return link.end_at(self.name).port
 
     def _bits_below(self, job: int, switch: str) -> int:
-        at = self.jobs[job].tree.by_name[switch]
+        at = self.jobs[job].placement.tree.by_name[switch]
         return sum(1 << rank for rank in at.ranks) + sum(self._bits_below(job, below) for below in at.below)
 
     def everybody(self, job: int) -> int:
@@ -125,18 +125,18 @@ class SharedSlot:
     def ways(self, job: int) -> list[tuple[int, Station, int]]:
         """Port, addresses and rank of what goes on: to the servers, or to the switch above."""
         made = self.jobs[job]
-        at = made.tree.by_name[self.name]
+        at = made.placement.tree.by_name[self.name]
         if at.above:
             (above,) = at.above
-            rank = made.tree.by_name[above].number_of(self.name)
+            rank = made.placement.tree.by_name[above].number_of(self.name)
             return [(self._port_to(job, above), self.station(above), rank)]
-        assert made.servers is not None
-        ways = [(self._host(seat.ip), seat.udp_port) for seat in made.servers.seats]
+        assert made.placement.servers is not None
+        ways = [(self._host(seat.ip), seat.udp_port) for seat in made.placement.servers.seats]
         return [(port, station._replace(udp_port=udp_port), 0) for (port, station), udp_port in ways]
 
     def _packets(self) -> Iterator[Arrival]:
         for job, made in self.jobs.items():
-            at, own = made.tree.by_name[self.name], self.station(self.name)
+            at, own = made.placement.tree.by_name[self.name], self.station(self.name)
             for chunk in range(self.chunks):
                 for i, rank in enumerate(at.ranks):
                     member = made.members[rank]
@@ -149,7 +149,7 @@ class SharedSlot:
                     for content in self._of_members(job, chunk, bits, at.number_of(below)):
                         yield from self._old_and_new(port, station, own, content, has_bits=True)
                 for port, station, _ in self.ways(job):
-                    label = Packet(job, made.epoch, chunk, 0, Sum(0x3F, 500, 0x3F, 841, 77, (5,)))
+                    label = Packet(job, made.placement.epoch, chunk, 0, Sum(0x3F, 500, 0x3F, 841, 77, (5,)))
                     to = job_group(job) if at.above else own
                     for content in (
                         Relayed(DATA | RESULT, label, 0),
@@ -160,7 +160,7 @@ class SharedSlot:
 
     def _of_members(self, job: int, chunk: int, bits: int, rank: int) -> Iterator[Relayed]:
         """What a member with these bits sends: sums of any of them, and queries."""
-        at = job, self.jobs[job].epoch, chunk
+        at = job, self.jobs[job].placement.epoch, chunk
         inside = [part for part in range(1, bits + 1) if part & ~bits == 0]
         for part in inside:
             for kind in (DATA, EXPONENT):
@@ -204,7 +204,7 @@ class SharedSlot:
         return After(state, [Left(port, to, Relayed(kind, left, rank).datagram)], counters)
 
     def _to_members(self, content: Relayed) -> list[Left]:
-        job, at = content.packet.job, self.jobs[content.packet.job].tree.by_name[self.name]
+        job, at = content.packet.job, self.jobs[content.packet.job].placement.tree.by_name[self.name]
         ports = [self._host(self.jobs[job].members[rank].ip)[0] for rank in at.ranks]
         ports += [self._port_to(job, below) for below in at.below]
         kind, packet, rank = content
