@@ -22,6 +22,7 @@ from inagg.groups import inagg_group
 from inagg.options import LaneBits
 from inagg.residuals import Residuals
 from inagg.sums.elements import is_contiguous_float32
+from inagg_contract.lanes import LANE_WIDTHS
 
 
 class NarrowLanes:
@@ -50,7 +51,7 @@ class NarrowLanes:
         warm_up_steps: int = 0,
     ) -> None:
         self.group = inagg_group(group)
-        if lane_bits not in (8, 16, 32) or rounding not in ("nearest", "stochastic") or warm_up_steps < 0:
+        if lane_bits not in LANE_WIDTHS or rounding not in ("nearest", "stochastic") or warm_up_steps < 0:
             raise ConfigurationError(
                 "lane_bits is 8, 16 or 32, rounding nearest or stochastic, warm_up_steps not negative; got "
                 f"{lane_bits!r}, {rounding!r}, {warm_up_steps!r}"

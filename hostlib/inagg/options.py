@@ -31,6 +31,7 @@ from pydantic import (
 from inagg.base_errors import ConfigurationError
 from inagg_contract.aggregation import COLOCATED, LEASED, AskedAggregation, ServerKind
 from inagg_contract.documents import DEFAULT_JOB_CLASS, HostName, JobClassName, JobName
+from inagg_contract.lanes import LaneWidth
 from inagg_contract.ranks import host_name, job_name
 
 CONFIG_FILE = "inagg.toml"
@@ -45,7 +46,7 @@ def _number(value: object) -> object:
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
-LaneBits = Annotated[Literal[8, 16, 32], BeforeValidator(_number)]
+LaneBits = Annotated[LaneWidth, BeforeValidator(_number)]
 
 
 def parse_cpus(text: str) -> frozenset[int]:

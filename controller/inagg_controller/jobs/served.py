@@ -36,7 +36,7 @@ class ServedJobs:
                 )
         for rival in rivals:
             self._drop(rival, f"server {rival.name} was started again: the sums in its memory are gone", now)
-        self._states.version += 1
+        self._states.note_change()
         return self._servers.add(name, ip, udp_port, memory, now)
 
     def heartbeat(
@@ -59,7 +59,7 @@ class ServedJobs:
         listed = frozenset(serving)
         if listed != server.serving:
             server.serving = listed
-            self._states.version += 1
+            self._states.note_change()
         for job, placement, share in self._leased_from(server):
             reason = (refused or {}).get(placement.key)
             used = placement is job.placement and not job.ended
@@ -109,7 +109,7 @@ class ServedJobs:
     def _drop(self, server: Server, reason: str, now: float) -> None:
         """Forget a server; its jobs fail."""
         del self._servers.by_name[server.name]
-        self._states.version += 1
+        self._states.note_change()
         leased = self._leased_from(server)
         server.leases.clear()
         for job, placement, _ in leased:
@@ -140,7 +140,7 @@ class ServedJobs:
         if index in share.serving:
             return
         share.serving.add(index)
-        self._states.version += 1
+        self._states.note_change()
         self._states.begin_if_ready(job, now)
 
 

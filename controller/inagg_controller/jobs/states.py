@@ -53,6 +53,10 @@ class JobStates:
         """The jobs that hold resources."""
         return [job for job in self.jobs.values() if job.holds_resources]
 
+    def note_change(self) -> None:
+        """Let `version` say that something has changed."""
+        self.version += 1
+
     def find(self, number: int) -> Job:
         """The job with this number. Raises UnknownJobError."""
         try:
@@ -95,7 +99,7 @@ class JobStates:
             comparison=Comparison(request.workers),
         )
         self.jobs[number] = job
-        self.version += 1
+        self.note_change()
         return job
 
     def replace(self, job: Job, request: JobRequest, plan: Plan) -> None:
@@ -103,7 +107,7 @@ class JobStates:
         assert plan.slots == job.slots  # chunk numbers say in which slot they are
         old = job.placement
         job.placements.append(self._place(job.id, request, plan))
-        self.version += 1
+        self.note_change()
         self._withdraw(job, old)
         self.place_if_complete(job)
 
@@ -181,7 +185,7 @@ class JobStates:
         job.ended_at = now
         self._ended.append(job)
         job.comparison.close()
-        self.version += 1
+        self.note_change()
         self._withdraw(job, job.placement)
 
     def _withdraw(self, job: Job, placement: Placement) -> None:
@@ -209,7 +213,7 @@ class JobStates:
         if placement.servers is not None and placement.servers.holds(placement.key):
             return
         placement.release()
-        self.version += 1
+        self.note_change()
         self._supplies.resources.give_back(placement.leases)
         if placement.group is not None:
             self._groups.give_back(placement.group)
@@ -221,7 +225,7 @@ class JobStates:
         for number in _overdue(list(self.jobs.values()), self._policy.keep_s, self._supplies.limits, now):
             del self.jobs[number]
             self._numbers.give_back(number)
-            self.version += 1
+            self.note_change()
 
 
 def _overdue(jobs: Sequence[Job], keep_s: float, limits: Limits, now: float) -> list[int]:

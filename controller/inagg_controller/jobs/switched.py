@@ -51,7 +51,7 @@ class SwitchedJobs:
         if found is None or self.is_void(effect):
             return
         job, placement = found
-        self._states.version += 1
+        self._states.note_change()
         if isinstance(effect, Remove):
             if error is not None:
                 placement.retry_at = now + _RETRY_S
@@ -70,7 +70,7 @@ class SwitchedJobs:
     def connected(self, name: str) -> None:
         """Record that a switch has a fresh pipeline: install complete jobs that waited for it."""
         self._resources.connected.add(name)
-        self._states.version += 1
+        self._states.note_change()
         for job in self._states.jobs.values():
             self._states.place_if_complete(job)
 
@@ -80,7 +80,7 @@ class SwitchedJobs:
         reason: with {} for the switch's name.
         """
         self._resources.connected.discard(name)
-        self._states.version += 1
+        self._states.note_change()
         concerned = [
             (job, placement)
             for job in self._states.jobs.values()
@@ -101,7 +101,7 @@ class SwitchedJobs:
     def link_down(self, link: Link, now: float, reason: str) -> None:
         """Record that a link passes no packets: jobs whose tree uses it fail, and later ones avoid it."""
         self._resources.down.add(link)
-        self._states.version += 1
+        self._states.note_change()
         for job in list(self._states.jobs.values()):
             if not job.ended and link in job.placement.tree.links.values():
                 self._states.fail(job, f"the link {link} is down: {reason}", now)
@@ -109,7 +109,7 @@ class SwitchedJobs:
     def link_up(self, link: Link) -> None:
         """Record that a link passes packets (again)."""
         self._resources.down.discard(link)
-        self._states.version += 1
+        self._states.note_change()
 
     def installed(self) -> Mapping[int, Mapping[str, JobEntries]]:
         """Entries that are in the switches after every effect has been carried out, by job and switch."""

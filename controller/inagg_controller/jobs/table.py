@@ -116,7 +116,7 @@ class JobTable:
         check_endpoints(job, member)
         job.members[member.rank] = member
         job.liveness.begin([member.rank], now)
-        self._states.version += 1
+        self._states.note_change()
         self._states.place_if_complete(job)
         return job
 
@@ -160,7 +160,7 @@ class JobTable:
         if placement.results_ip is None or job.ended:
             return job
         placement.results_ip = None
-        self._states.version += 1
+        self._states.note_change()
         if placement.state in (State.INSTALLING, State.INSTALLED):
             self.switches.effects.append(placement.regroup(unicast_groups_of(job, self._topology)))
         return job
@@ -202,7 +202,7 @@ class JobTable:
         job = self._find(number, rank)
         if job.ended or rank in job.left or rank not in job.members:
             return job
-        self._states.version += 1
+        self._states.note_change()
         if error is not None:
             self._states.lose_ranks(job, {rank: error}, now)
         elif job.state == "running":

@@ -18,9 +18,10 @@ from inagg_contract.aggregation import (
     uses_servers,
     uses_switches,
 )
+from inagg_contract.lanes import LANE_WIDTHS, LaneWidth
 from inagg_testbed.errors import ConfigurationError
 
-LANE_BITS = (32, 16, 8)
+LANE_BITS = LANE_WIDTHS[::-1]  # in the order of the plots
 INAGG, INAGG_SHARED, INAGG_SERVER = "inagg", "inagg-shared", "inagg-server"
 INAGG_SHARED_1, INAGG_SERVER_1 = "inagg-shared-1", "inagg-server-1"
 
@@ -67,7 +68,7 @@ class BackendSpec:
     """
 
     name: str
-    lane_bits: int | None
+    lane_bits: LaneWidth | None
 
     @classmethod
     def parse(cls, text: str) -> "BackendSpec":
@@ -75,8 +76,9 @@ class BackendSpec:
         name, _, bits = text.partition(":")
         if text in BASELINES:
             return cls(name=name, lane_bits=None)
-        if name in SUMMING and bits in ("", *map(str, LANE_BITS)):
-            return cls(name=name, lane_bits=int(bits or 32))
+        widths = {"": LANE_BITS[0]} | {str(width): width for width in LANE_BITS}
+        if name in SUMMING and bits in widths:
+            return cls(name=name, lane_bits=widths[bits])
         known = ", ".join(f"{summed}:{width}" for summed in SUMMING for width in LANE_BITS)
         raise ValueError(f"backend {text!r} is none of {', '.join(BASELINES)}, {known}")
 
