@@ -10,9 +10,10 @@
 #include <cstddef>
 #include <map>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 #include <vector>
+
+#include "transport/owned_thread.hpp"
 
 namespace inagg {
 namespace {
@@ -88,21 +89,26 @@ bool listens(int socket) {
 
 class Pulse::Thread {
   public:
-    Thread() : thread_(&Thread::run, this) {}
+    Thread() {
+        // A process that has no memory to accept a connection ends: without beats it would look stopped.
+        thread_.start([this]() noexcept { run(); }, [] {});
+    }
 
     ~Thread() {
-        {
-            const std::lock_guard lock(mutex_);
-            closing_ = true;
-        }
-        changed_.notify_all();
-        thread_.join();
+        const auto stop = [this] {
+            {
+                const std::lock_guard lock(mutex_);
+                closing_ = true;
+            }
+            changed_.notify_all();
+        };
+        thread_.end(stop, [] {});
     }
 
     Thread(const Thread&) = delete;
     Thread& operator=(const Thread&) = delete;
 
-    pid_t process() const { return process_; }
+    bool forked() const { return thread_.forked(); }
 
     std::uint64_t add(Beat beat) {
         const std::lock_guard lock(mutex_);
@@ -155,7 +161,6 @@ class Pulse::Thread {
         }
     }
 
-    const pid_t process_ = ::getpid();
     std::mutex mutex_;  // guards what follows
     std::condition_variable changed_;
     std::map<std::uint64_t, Beat> beats_;
@@ -164,7 +169,7 @@ class Pulse::Thread {
     Clock::duration pause_{};               // until resumed_
     Clock::time_point resumed_{};
     bool closing_ = false;
-    std::thread thread_;  // last: it uses the rest
+    OwnedThread thread_{"inagg-pulse"};
 };
 
 std::shared_ptr<Pulse::Thread> Pulse::thread_of_this_process() {
@@ -172,10 +177,10 @@ std::shared_ptr<Pulse::Thread> Pulse::thread_of_this_process() {
     static std::weak_ptr<Thread> current;
     const std::lock_guard lock(mutex);
     std::shared_ptr<Thread> thread = current.lock();
-    if (!thread || thread->process() != ::getpid()) {
+    if (!thread || thread->forked()) {
         // A forked child never frees its copy: the thread is not in that process, and its locks may be held.
         thread = std::shared_ptr<Thread>(new Thread, [](Thread* ended) {
-            if (ended->process() == ::getpid()) {
+            if (!ended->forked()) {
                 delete ended;
             }
         });

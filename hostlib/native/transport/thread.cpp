@@ -2,10 +2,7 @@
 //
 // The packet thread. Its loop runs commands, sends, publishes news, waits and receives.
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +11,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "transport/transport.hpp"
@@ -40,49 +38,12 @@ double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Whether a missing route or an ICMP error causes this errno (icmp_err_convert in the kernel's
-// net/ipv4/icmp.c). Any host can forge ICMP errors, so they end nothing.
-bool from_network(int error) {
-    switch (error) {
-        case ECONNREFUSED:
-        case EHOSTUNREACH:
-        case EHOSTDOWN:
-        case ENETUNREACH:
-        case ENETDOWN:
-        case ENONET:
-        case ENOPROTOOPT:
-        case EOPNOTSUPP:
-        case EPROTO:
-        case EMSGSIZE:
-            return true;
-        default:
-            return false;
-    }
-}
-
 }  // namespace
 
-void Transport::run() {
-    pthread_setname_np(pthread_self(), "inagg");
-    thread_id_ = gettid();
-    // Signals belong to the program's threads. Numerics need subnormals: a thread inherits the floating-point
-    // environment of its creator, which may flush them to zero.
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, nullptr);
-    std::fesetenv(FE_DFL_ENV);
-    try {
-        loop();
-    } catch (const std::exception& error) {
-        engine_.fail(FailureCode::failed, error.what());
-    }
-    engine_.fail(FailureCode::closed, "the transport was closed");
-    read_processor_times(thread_id_, stats_);
-    publish();
-    thread_id_ = 0;
-}
-
 void Transport::loop() {
+    // Numerics need subnormals: a thread inherits the floating-point environment of its creator, which may
+    // flush them to zero.
+    std::fesetenv(FE_DFL_ENV);
     while (run_commands(seconds_now())) {
         const double now = seconds_now();
         account(now);
@@ -97,6 +58,16 @@ void Transport::loop() {
             receive();
         }
     }
+}
+
+// The first failure of the engine stays.
+void Transport::ended() {
+    if (const std::optional<std::string> reason = thread_.failure()) {
+        engine_.fail(FailureCode::failed, *reason);
+    }
+    engine_.fail(FailureCode::closed, "the transport was closed");
+    read_processor_times(thread_.id(), stats_);
+    publish();
 }
 
 // Runs the commands of other threads; false when the transport is closing.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/transport.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -83,7 +81,7 @@ Transport::Transport(const EngineConfig& config, UdpSocket socket, std::optional
       packets_((peers_.destinations.size() > 1 ? SENT_AT_ONCE / BATCH : 1) * MAX_DATAGRAM) {
     stats_.engine = engine_.stats();
     shared_.stats = stats_;
-    thread_ = std::thread(&Transport::run, this);
+    thread_.start([this] { loop(); }, [this] { ended(); });
 }
 
 Transport::~Transport() { close(); }
@@ -222,31 +220,24 @@ TransportStats Transport::stats() const {
         const std::lock_guard lock(mutex_);
         stats = shared_.stats;
     }
-    read_processor_times(thread_id_, stats);
+    read_processor_times(thread_.id(), stats);
     return stats;
 }
 
 void Transport::close() {
-    if (forked()) {
-        if (thread_.joinable()) {
-            thread_.detach();
+    const auto stop = [this] {
+        {
+            const std::lock_guard lock(mutex_);
+            shared_.closing = true;
         }
-        return;
-    }
-    const std::lock_guard closing(closing_mutex_);
-    if (!thread_.joinable()) {
-        return;
-    }
-    {
+        wakeup_.wake();
+    };
+    thread_.end(stop, [this] {
+        socket_.close();
+        results_.reset();
         const std::lock_guard lock(mutex_);
-        shared_.closing = true;
-    }
-    wakeup_.wake();
-    thread_.join();
-    socket_.close();
-    results_.reset();
-    const std::lock_guard lock(mutex_);
-    wakeup_.close();
+        wakeup_.close();
+    });
 }
 
 }  // namespace inagg

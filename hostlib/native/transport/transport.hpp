@@ -11,10 +11,8 @@
 
 #include <poll.h>
 #include <sys/types.h>
-#include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -25,10 +23,10 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "engine/engine.hpp"
+#include "transport/owned_thread.hpp"
 #include "transport/udp_socket.hpp"
 #include "transport/wakeup.hpp"
 
@@ -86,7 +84,7 @@ class Transport {
 
     UdpAddress local_address() const { return local_address_; }
     // Whether this is a forked child's copy: it has no packet thread.
-    bool forked() const { return ::getpid() != process_; }
+    bool forked() const { return thread_.forked(); }
 
     // Throws std::invalid_argument, GroupFailed.
     Ticket submit(const Request& request);
@@ -133,8 +131,8 @@ class Transport {
     };
     enum class Blocked { no, until_writable, for_a_moment };
 
-    void run();
     void loop();
+    void ended();
     bool run_commands(double now);
     Blocked send(double now);
     Blocked judge_send_error(int error);
@@ -157,7 +155,6 @@ class Transport {
     const double spin_;
     const UdpAddress local_address_;
     Wakeup wakeup_;  // closed with mutex_ held
-    const pid_t process_ = ::getpid();
 
     // Used by the packet thread only.
     TransportStats stats_;
@@ -181,16 +178,13 @@ class Transport {
         double frame_bytes = 0;  // received before it
     } account_;
 
-    // Lock order: closing_mutex_ before mutex_.
     // Guards shared_, and `progress` of every Staging. Any thread takes it, for moments only.
     mutable std::mutex mutex_;
     std::condition_variable changed_;     // shared_.unfinished has shrunk, or there is a failure
     std::condition_variable done_;        // shared_.done has grown, or there is a failure
     std::condition_variable progressed_;  // a staged collective has progressed, or there is a failure
     Shared shared_;
-    std::mutex closing_mutex_;  // guards the joining of thread_; held by close() while it waits
-    std::thread thread_;
-    std::atomic<pid_t> thread_id_ = 0;  // 0: not running
+    OwnedThread thread_{"inagg"};
 };
 
 }  // namespace inagg

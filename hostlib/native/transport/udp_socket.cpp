@@ -56,6 +56,24 @@ sockaddr_in to_sockaddr(const UdpAddress& address) {
     return out;
 }
 
+bool from_network(int error) {
+    switch (error) {
+        case ECONNREFUSED:
+        case EHOSTUNREACH:
+        case EHOSTDOWN:
+        case ENETUNREACH:
+        case ENETDOWN:
+        case ENONET:
+        case ENOPROTOOPT:
+        case EOPNOTSUPP:
+        case EPROTO:
+        case EMSGSIZE:
+            return true;
+        default:
+            return false;
+    }
+}
+
 void Descriptor::close() {
     if (fd_ >= 0) {
         ::close(fd_);

@@ -46,6 +46,10 @@ class Descriptor {
     int fd_;
 };
 
+// Whether a missing route or an ICMP error causes this errno (icmp_err_convert in the kernel's
+// net/ipv4/icmp.c). Any host can forge ICMP errors, so they end nothing.
+bool from_network(int error);
+
 struct SocketErrors {
     std::size_t count = 0;
     bool too_long = false;  // one of them: this host refuses to send a datagram of that size
