@@ -343,6 +343,11 @@ class Server:
     ) -> None: ...
     @property
     def local_address(self) -> tuple[str, int]: ...
+    @property
+    def failure(self) -> str | None:
+        """Why its thread has ended though nobody closed the server, such as an error of its socket; None if it has not.
+        Jobs get no more results then, and the methods below raise RuntimeError with this reason."""
+
     def serve(
         self,
         *,

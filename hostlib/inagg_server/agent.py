@@ -40,13 +40,18 @@ class ServerAgent:
     def run(self, stopping: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stopping` is set. on_ready: called when the server is registered.
 
-        Raises InaggError if it cannot register at first, or if the controller refuses it.
+        Raises InaggError if it cannot register at first, if the controller refuses it, or if the server fails: its jobs
+        end with the reason.
         """
         registration = self._register()
         on_ready()
         while not stopping.is_set():
             try:
                 self._obey(registration)
+            except RuntimeError as error:
+                if self.server.failure is None:
+                    raise
+                raise self._give_up(registration) from error
             except ControllerError as error:
                 if _is(error, _FINAL):
                     raise
@@ -57,10 +62,30 @@ class ServerAgent:
                 else:
                     _log.warning("no answer to a heartbeat: %s", error)
                     stopping.wait(_PAUSE_S)
+        self._leave(registration)
+
+    def _leave(self, registration: ServerRegistration) -> None:
         try:
             self.client.remove_server(self.name, registration.instance, timeout_s=_GOODBYE_S)
         except InaggError as error:
             _log.warning("could not tell the controller that this server stops: %s", error)
+
+    def _give_up(self, registration: ServerRegistration) -> InaggError:
+        """End the jobs of a server whose thread has ended, and leave. Returns the error to raise."""
+        reason = f"its thread has ended: {self.server.failure}"
+        try:
+            self.client.server_beat(
+                self.name,
+                registration.instance,
+                (),
+                dict.fromkeys(self._serving, reason),
+                self._ended,
+                timeout_s=_GOODBYE_S,
+            )
+        except InaggError as error:
+            _log.warning("could not tell the controller why this server ends: %s", error)
+        self._leave(registration)
+        return InaggError(f"the server cannot go on: {reason}")
 
     def _register(self) -> ServerRegistration:
         ip, udp_port = self.server.local_address

@@ -4,17 +4,18 @@
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from inagg._core import Server
-from inagg.errors import ConfigurationError, ControllerRefusedError
+from inagg.errors import ConfigurationError, ControllerRefusedError, InaggError
 from inagg.membership.control import ControlClient
 from inagg_server.agent import ServerAgent
 from inagg_server.cli import _memory
+from tests.broken_sockets import COMPLAINT, break_socket
 from tests.waiting import wait_until
 
 Step = tuple[str, int, object]  # request, status and document of its answer
@@ -50,16 +51,23 @@ def problem(request: str, status: int) -> Step:
     return request, status, {"title": "Unavailable", "detail": "try again in a moment"}
 
 
-def run(server: Server, *script: Step, beats: list[dict[str, Any]] | None = None) -> list[list[int]]:
+def run(
+    server: Server,
+    *script: Step,
+    beats: list[dict[str, Any]] | None = None,
+    before: Callable[[int], None] = lambda _: None,
+) -> list[list[int]]:
     """Runs the agent until the script ends. Returns the jobs that the server has at each request.
 
-    beats: gets the heartbeats.
+    beats: gets the heartbeats. before: called before each answer, with the number of those that follow.
     """
     stopping, steps = threading.Event(), list(script)
     served = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        served.append(list(server.stats()["jobs"]))
+        if server.failure is None:
+            served.append(list(server.stats()["jobs"]))
+        before(len(steps) - 1)
         expected, status, document = steps.pop(0)
         assert f"{request.method} {request.url.path}" == expected
         if expected == BEAT and beats is not None:
@@ -123,6 +131,19 @@ def test_a_job_that_does_not_fit_is_refused_and_the_others_are_served(server: Se
     (refused,) = beats[1]["refused"]
     assert (refused["id"], refused["epoch"]) == (2, 7)
     assert "bytes" in refused["reason"]
+
+
+def test_a_server_that_fails_ends_its_jobs_with_the_reason_and_leaves(server: Server) -> None:
+    def fail(left: int) -> None:
+        if left == 2:
+            break_socket(server.local_address)
+            wait_until(lambda: server.failure is not None, "the thread has ended")
+
+    beats: list[dict[str, Any]] = []
+    with pytest.raises(InaggError, match=f"the server cannot go on: its thread has ended: {COMPLAINT}"):
+        run(server, REGISTERED, ORDERED, ORDERED, ORDERED, STOPPED, beats=beats, before=fail)
+    assert beats[-1]["serving"] == []
+    assert beats[-1]["refused"] == [{"id": 1, "epoch": 7, "reason": f"its thread has ended: {COMPLAINT}"}]
 
 
 @pytest.mark.parametrize("text", ["0", "1KiB", "4431", str(1 << 63)])

@@ -22,7 +22,9 @@ from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.operate.status import document, take_snapshot
-from tests.testbed.programs import SUMS, launch, sum_rightly, weights
+from tests import ROOT
+from tests.broken_sockets import COMPLAINT
+from tests.testbed.programs import PROGRAM, SUMS, launch, sum_rightly, weights
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
@@ -32,6 +34,20 @@ ON_SERVERS = {"INAGG_AGGREGATION": "server", "INAGG_SERVERS": "registered"}
 
 # The controller notices that a server has ended, and tells the ranks.
 MOST_S = 10.0
+
+
+# Sums, until the server in rank 1's process fails.
+WITH_A_SERVER_THAT_FAILS = f"""{PROGRAM}
+from inagg.membership import own_server
+from tests.broken_sockets import break_socket
+dist.all_reduce(torch.ones(100_000))
+print("in the middle", flush=True)
+if dist.get_rank() == 1:
+    (shared,) = own_server._shared.values()
+    break_socket(shared.server.local_address)
+while True:
+    dist.all_reduce(torch.ones(100_000))
+"""
 
 
 def opened(
@@ -134,6 +150,20 @@ def test_a_killed_server_ends_the_job_with_its_name(tmp_path: Path) -> None:
         assert all("h4" in failure for failure in caught.value.failures.values()), caught.value
     assert tagged_processes(testbed.run.id, besides=0) == []
     assert manifests(tmp_path / "state") == {}
+
+
+def test_a_rank_whose_server_fails_ends_the_job_with_the_reason(colocated: Testbed) -> None:
+    group = launch(colocated, WITH_A_SERVER_THAT_FAILS, {"PYTHONPATH": str(ROOT)}, name="failing")
+    began = time.monotonic()
+    with pytest.raises(WorkerFailedError) as caught:
+        group.follow(lambda _rank, _event: None, timeout_s=60)
+    assert time.monotonic() - began < MOST_S
+    failures = caught.value.failures
+    assert set(failures) == set(range(WORKERS))
+    assert f"the server in this process has ended: {COMPLAINT}" in failures[1]
+    for rank in (0, 2):
+        assert "rank 1 " in failures[rank]
+        assert f"the server in its process has ended: {COMPLAINT}" in failures[rank]
 
 
 def test_a_server_ends_cleanly_with_its_testbed(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import time
 from typing import Self
 
 from inagg._core import Server
-from inagg.errors import ConfigurationError, InaggError
+from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.membership.control import ControlClient
 from inagg_contract.documents import JobStatus
 from inagg_contract.sizes import server_memory
@@ -52,9 +52,10 @@ class OwnServer:
     def __init__(self, address: str, controller: str = "", cpus: str | None = None) -> None:
         self._key = (os.getpid(), address, controller, cpus)
         with _sharing:
-            if self._key not in _shared:
-                _shared[self._key] = _Shared(address)
-            self._shared = _shared[self._key]
+            shared = _shared.get(self._key)
+            if shared is None or shared.server.failure is not None:
+                shared = _shared[self._key] = _Shared(address)
+            self._shared = shared
             self._shared.users += 1
         self.udp_port = self._shared.udp_port
         self._job: tuple[int, int] | None = None  # number and epoch
@@ -62,22 +63,34 @@ class OwnServer:
         self._closed = False
 
     def serve(self, job: JobStatus, index: int) -> None:
-        """Admit the packets of a job that all ranks have registered in. index: of this server among the job's."""
-        self._shared.server.serve(
-            job=job.id,
-            epoch=job.epoch,
-            slots=job.slots,
-            words=job.words,
-            workers=[(member.ip, member.udp_port) for member in job.members],
-            servers=len(job.servers),
-            index=index,
-            relay=None if job.relay is None else (job.relay.ip, job.relay.udp_port),
-        )
+        """Admit the packets of a job that all ranks have registered in. index: of this server among the job's.
+
+        Raises:
+            JobError: the server has ended.
+        """
+        try:
+            self._shared.server.serve(
+                job=job.id,
+                epoch=job.epoch,
+                slots=job.slots,
+                words=job.words,
+                workers=[(member.ip, member.udp_port) for member in job.members],
+                servers=len(job.servers),
+                index=index,
+                relay=None if job.relay is None else (job.relay.ip, job.relay.udp_port),
+            )
+        except RuntimeError as error:
+            raise JobError(f"this process cannot serve the job: {error}", job=job.id) from error
         self._job = job.id, job.epoch
+
+    @property
+    def failure(self) -> str | None:
+        """Why the server sums no more though nobody closed it; None if it works."""
+        return self._shared.server.failure
 
     def chunks(self) -> dict[str, int] | None:
         """How many chunks of the job this server has completed, by where they were summed; None if it serves none."""
-        # After it has been closed, and in a child process, they stay as they were.
+        # After it has ended, and in a child process, they stay as they were.
         with contextlib.suppress(RuntimeError):
             if self._job is not None and not self._closed:
                 self._chunks = self._shared.server.chunks(*self._job)
@@ -100,13 +113,14 @@ class OwnServer:
             return
         self._closed = True
         if self._job is not None:
-            with contextlib.suppress(RuntimeError):  # the interpreter's exit has closed it
+            with contextlib.suppress(RuntimeError):  # it has failed, or the interpreter's exit has closed it
                 self._shared.server.drop(*self._job)
         with _sharing:
             self._shared.users -= 1
             if self._shared.users > 0:
                 return
-            del _shared[self._key]
+            if _shared.get(self._key) is self._shared:
+                del _shared[self._key]
         self._shared.server.close()
 
     def __enter__(self) -> Self:

@@ -195,6 +195,9 @@ class Session:
     def _before_beat(self) -> Failure | None:
         self._multicast.look()
         self._pings.learn()
+        if self._server is not None and (why := self._server.failure) is not None:
+            give_up_on(self._client, self._who, f"the server in its process has ended: {why}")
+            return Failure(f"the server in this process has ended: {why}", ())
         limit = silent_s(self._policy)
         silent = self._silent_hosts(limit)
         if not silent:

@@ -117,6 +117,8 @@ class PyServer {
         return {address.ip, address.port};
     }
 
+    std::optional<std::string> failure() const { return server_.failure(); }
+
     void serve(unsigned job, std::uint64_t epoch, std::uint64_t slots, unsigned words,
                const std::vector<IpPort>& workers, unsigned servers, unsigned index,
                const std::optional<IpPort>& relay) {
@@ -216,6 +218,7 @@ void define_server(nb::module_& m) {
             },
             nb::kw_only(), "local"_a = nb::none(), "socket_fd"_a = nb::none(), "memory"_a)
         .def_prop_ro("local_address", &PyServer::local_address)
+        .def_prop_ro("failure", &PyServer::failure)
         .def("serve", &PyServer::serve, nb::kw_only(), "job"_a, "epoch"_a, "slots"_a, "words"_a, "workers"_a,
              "servers"_a = 1, "index"_a = 0, "relay"_a = nb::none())
         .def("drop", &PyServer::drop, "job"_a, "epoch"_a)

@@ -2,8 +2,6 @@
 #include "server/server.hpp"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +9,7 @@
 #include <iterator>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "wire/require.hpp"
@@ -25,13 +24,19 @@ constexpr int SEND_TRIES = 20;
 // How long a queue that moves may stay full.
 constexpr int LONGEST_BLOCK_MS = 100;
 
+// Whether a socket that refused to receive may receive later.
+bool passes(int error) {
+    return error == 0 || error == EAGAIN || error == EINTR || error == ENOBUFS || error == ENOMEM ||
+           from_network(error);
+}
+
 }  // namespace
 
 Server::Server(UdpSocket socket, std::size_t memory)
     : memory_(memory), local_address_(socket.local_address()), socket_(std::move(socket)) {
     socket_.prepare();
     socket_.reserve_send_buffer(SEND_BUFFER);
-    thread_ = std::thread(&Server::run, this);
+    thread_.start([this] { loop(); }, [this] { ended(); });
 }
 
 Server::~Server() { close(); }
@@ -116,48 +121,39 @@ void Server::call(const std::function<void()>& action) {
     {
         const std::lock_guard lock(mutex_);
         if (closing_) {
-            throw std::runtime_error("the server has been closed");
+            throw std::runtime_error(why_ended());
         }
         calls_.push_back(std::move(task));
         wakeup_.wake();
     }
-    done.get();
+    try {
+        done.get();
+    } catch (const std::future_error&) {
+        throw std::runtime_error(why_ended());
+    }
+}
+
+std::string Server::why_ended() const {
+    const std::optional<std::string> reason = failure();
+    return reason ? "the server's thread has ended: " + *reason : "the server has been closed";
 }
 
 void Server::close() {
-    if (forked()) {
-        if (thread_.joinable()) {
-            thread_.detach();
-        }
-        return;
-    }
-    const std::lock_guard closing(closing_mutex_);
-    if (!thread_.joinable()) {
-        return;
-    }
-    {
+    const auto stop = [this] {
         const std::lock_guard lock(mutex_);
         closing_ = true;
         wakeup_.wake();
-    }
-    thread_.join();
-    socket_.close();
+    };
+    thread_.end(stop, [this] { socket_.close(); });
 }
 
 // -- The thread
 
-void Server::run() {
-    pthread_setname_np(pthread_self(), "inagg-server");
-    sigset_t all;  // signals belong to the program's threads
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, nullptr);
-    try {
-        loop();
-    } catch (const std::exception&) {  // of memory: its jobs get no results, and say so
-        const std::lock_guard lock(mutex_);
-        closing_ = true;
-        calls_.clear();
-    }
+// Calls that wait fail: their promises break.
+void Server::ended() {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    calls_.clear();
 }
 
 void Server::loop() {
@@ -187,6 +183,9 @@ void Server::wait() {
     if (poll(waited.data(), waited.size(), -1) <= 0) {
         return;
     }
+    if ((waited[1].revents & POLLNVAL) != 0) {
+        throw std::system_error(EBADF, std::generic_category(), "cannot receive");
+    }
     if (waited[0].revents != 0) {
         wakeup_.take();
     }
@@ -201,6 +200,9 @@ void Server::receive() {
         return;
     }
     const BatchResult result = receiving_.receive(socket_);
+    if (!passes(result.error)) {
+        throw std::system_error(result.error, std::generic_category(), "cannot receive");
+    }
     readable_ = result.count == ReceiveBatch::MESSAGES;
     receiving_.for_each(result.count, [&](const ReceivedMessage& message) { take(message); });
 }

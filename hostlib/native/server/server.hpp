@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An aggregation server: sums for many jobs on one UDP socket, in a thread of its own. All public methods may
-// be called from any thread.
+// be called from any thread. If its socket or memory fails, the thread ends and failure() has the reason: its
+// owner tells the ranks of its jobs.
 #ifndef INAGG_SERVER_HPP
 #define INAGG_SERVER_HPP
-
-#include <unistd.h>
 
 #include <array>
 #include <cstddef>
@@ -18,10 +17,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "server/served_job.hpp"
+#include "transport/owned_thread.hpp"
 #include "transport/udp_socket.hpp"
 #include "transport/wakeup.hpp"
 
@@ -45,11 +44,14 @@ class Server {
 
     UdpAddress local_address() const { return local_address_; }
     // Whether this is a forked child's copy: it has no thread.
-    bool forked() const { return ::getpid() != process_; }
+    bool forked() const { return thread_.forked(); }
+    // Why the thread has ended though nobody has closed the server; nothing if it has not.
+    std::optional<std::string> failure() const { return thread_.failure(); }
 
     // Admits a job's packets. `workers`: their addresses, by rank. `relay`: the switch, if the job is
     // relayed. It replaces an older job of the same number; the same job again changes nothing. Throws
-    // std::invalid_argument, and std::length_error if there is not enough memory.
+    // std::invalid_argument, and std::length_error if there is not enough memory. This and the next three
+    // throw std::runtime_error once the thread has ended.
     void serve(const ServedJobConfig& config, std::span<const UdpAddress> workers,
                const std::optional<UdpAddress>& relay = {});
     // Forgets a job. Nothing happens if it does not serve it.
@@ -70,8 +72,9 @@ class Server {
                   bool congested);
     };
 
-    void run();
     void loop();
+    void ended();
+    std::string why_ended() const;
     void wait();
     void receive();
     void take(const ReceivedMessage& message);
@@ -84,7 +87,6 @@ class Server {
     const std::size_t memory_;
     const UdpAddress local_address_;
     Wakeup wakeup_;
-    const pid_t process_ = ::getpid();
 
     // Used by the thread only.
     UdpSocket socket_;
@@ -97,9 +99,8 @@ class Server {
 
     std::mutex mutex_;  // guards what follows
     std::vector<std::packaged_task<void()>> calls_;
-    bool closing_ = false;
-    std::mutex closing_mutex_;  // guards the joining of thread_; before mutex_
-    std::thread thread_;
+    bool closing_ = false;  // or the thread has ended
+    OwnedThread thread_{"inagg-server"};
 };
 
 }  // namespace inagg

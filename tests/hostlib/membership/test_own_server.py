@@ -5,15 +5,18 @@ import math
 import socket
 from collections.abc import Mapping
 
+import pytest
 import torch
 
 from inagg._core import Transport
+from inagg.errors import JobError
 from inagg.membership.own_server import OwnServer
 from inagg.membership.session import Session
 from inagg.options import Options
 from inagg.sums.journal import Report
 from inagg_contract.documents import Chunks, Heartbeat, JobServer, JobStatus, WorkerAddress
 from inagg_simulator.virtual_network import EPOCH, JOB
+from tests.broken_sockets import COMPLAINT, break_socket
 from tests.hostlib.membership.one_rank import HealthyController, all_reduce, status_of
 from tests.waiting import wait_until
 
@@ -43,13 +46,18 @@ class Recorder(HealthyController):
         self, job: int, rank: int, *, error: str | None = None, timeout_s: float | None = None
     ) -> JobStatus:
         self.said.append(("leave", None))
+        self.left_with = error
         return status_of(1).model_copy(update={"state": "finished"})
 
 
 def joined(client: Recorder, own: OwnServer) -> Session:
     """The session of a rank that is alone with its server."""
-    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    udp.bind((HERE, 0))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.bind((HERE, 0))
+        return _joined(client, own, udp)
+
+
+def _joined(client: Recorder, own: OwnServer, udp: socket.socket) -> Session:
     address = WorkerAddress(rank=0, ip=HERE, udp_port=udp.getsockname()[1])
     server = JobServer(name="rank 0", ip=HERE, udp_port=own.udp_port, rank=0)
     job = status_of(1).model_copy(
@@ -93,3 +101,35 @@ def test_a_server_that_serves_no_job_has_no_chunks() -> None:
     with OwnServer(HERE) as own:
         assert own.chunks() is None
     assert own.chunks() is None
+
+
+def test_a_rank_whose_server_fails_ends_the_job_for_all_with_the_reason() -> None:
+    client = Recorder()
+    one = joined(client, own := OwnServer(HERE))
+    assert all_reduce(one, torch.ones(ELEMENTS), OPTIONS).wait()
+    break_socket((HERE, own.udp_port))
+    with pytest.raises(JobError) as caught:
+        all_reduce(one, torch.ones(ELEMENTS), OPTIONS).wait()
+    assert str(caught.value).endswith(f"the server in this process has ended: {COMPLAINT}")
+    assert client.left_with == f"the server in its process has ended: {COMPLAINT}"
+    one.leave()
+
+
+def test_a_group_gets_another_server_than_the_one_that_has_failed() -> None:
+    with OwnServer(HERE) as first:
+        break_socket((HERE, first.udp_port))
+        wait_until(lambda: first.failure is not None, "the thread has ended")
+        with OwnServer(HERE) as second:
+            assert second.udp_port != first.udp_port
+            first.close()
+            with OwnServer(HERE) as third:
+                assert third.udp_port == second.udp_port
+            assert second.failure is None
+
+
+def test_a_rank_cannot_join_with_a_server_that_has_failed() -> None:
+    with OwnServer(HERE) as own:
+        break_socket((HERE, own.udp_port))
+        wait_until(lambda: own.failure is not None, "the thread has ended")
+        with pytest.raises(JobError, match=f"job {JOB}: this process cannot serve the job: .*{COMPLAINT}"):
+            joined(Recorder(), own)

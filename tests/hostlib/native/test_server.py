@@ -18,6 +18,7 @@ from inagg_simulator import reference
 from inagg_simulator.reference_switch import Aggregator, Job
 from inagg_simulator.servers import Servers, make_servers
 from inagg_simulator.virtual_network import EPOCH, JOB, make_workers
+from tests.broken_sockets import COMPLAINT, break_socket
 from tests.conformance.loopback_switch import run_program
 from tests.waiting import wait_until
 
@@ -250,6 +251,26 @@ def test_closing_may_be_repeated_and_ends_the_server(server: Server, workers: li
     for call in (server.stats, lambda: server.drop(JOB, EPOCH), lambda: serve(server, workers)):
         with pytest.raises(RuntimeError, match="closed"):
             call()
+
+
+def test_a_server_whose_socket_is_broken_ends_and_keeps_the_reason(
+    server: Server, workers: list[socket.socket]
+) -> None:
+    serve(server, workers)
+    assert server.failure is None
+    break_socket(server.local_address)
+    wait_until(lambda: server.failure is not None, "the thread has ended")
+    assert server.failure == COMPLAINT
+    for call in (server.stats, lambda: server.drop(JOB, EPOCH), lambda: serve(server, workers)):
+        with pytest.raises(RuntimeError, match=f"the server's thread has ended: {COMPLAINT}"):
+            call()
+    server.close()
+    assert server.failure == COMPLAINT
+
+
+def test_a_server_that_is_closed_has_not_failed(server: Server) -> None:
+    server.close()
+    assert server.failure is None
 
 
 DROPS_AT_EXIT = """
