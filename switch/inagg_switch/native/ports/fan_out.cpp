@@ -60,8 +60,12 @@ void FanOuts::count_candidate(const std::vector<Port*>& ports, uint64_t now_us) 
 void FanOuts::make(const std::vector<Port*>& ports, uint64_t now_us) {
     FanOutTask task{next_id_++, {}};
     for (const Port* port : ports) task.interfaces.push_back(port->interface);
-    fans_.push_back(std::make_unique<FanOut>(
-        FanOut{task.id, ports, OutputQueue(kQueueFrames, kQueueBytes, true, shared_), now_us}));
+    fans_.push_back(
+        std::make_unique<FanOut>(FanOut{.id = task.id,
+                                        .ports = ports,
+                                        .queue = OutputQueue(kQueueFrames, kQueueBytes, true, shared_),
+                                        .used_us = now_us,
+                                        .packets = packets_}));
     if (!tasks_.push(std::move(task))) fans_.pop_back();
 }
 

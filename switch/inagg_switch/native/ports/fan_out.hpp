@@ -36,6 +36,7 @@ struct FanOut {
     uint64_t used_us = 0;  // when it was last used
     int fd = -1;           // of the TAP device; not owned. -1: the device is not made yet
     bool broken = false;   // the kernel has refused a frame
+    Counter& packets;      // that left through any device; FanOuts::Statistics
 
     // The longest frame that fits the MTU of every port.
     size_t longest() const;
@@ -80,7 +81,6 @@ class FanOuts {
         uint64_t packets;  // that left once for several ports
     };
     Statistics statistics() const { return {devices_.load(), packets_.read()}; }
-    void count_packets(uint64_t packets) { packets_.add(packets); }
 
   private:
     // A set without a device, and the packets sent to it since the last sweep.

@@ -6,7 +6,6 @@
 
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -49,20 +48,15 @@ void PacketLoop::attach(Port& port) {
     port.link = read_link(port.interface);
     port.up = port.link.up;
     port.blocked = false;
-    epoll_event event{};
-    event.events = port.receives ? static_cast<uint32_t>(EPOLLIN) : 0u;
-    event.data.u64 = port.token;
-    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, port.socket.fd(), &event) < 0) {
-        throw std::system_error(errno, std::generic_category(), "epoll_ctl");
-    }
+    epoll_.add(port.socket.fd(), port.token, port.input_events());
 }
 
 // Drops the queued frames and closes the socket. Closing also removes it from epoll.
 void PacketLoop::detach(Port& port) {
     port.up = false;
     port.link = {};
-    abandon_queue(port, Drop::kTxPortDown);
-    flush_clones();
+    outbox_.abandon(port, Drop::kTxPortDown);
+    outbox_.flush_clones();
     fan_outs_.forget(port);
     const std::lock_guard guard(sockets_mutex_);
     take_overflows(port);
@@ -94,17 +88,12 @@ void PacketLoop::refresh_link(Port& port) {
         report_link(port, !link.up, link.up ? "the interface is up" : "the interface is down");
     port.link = link;
     port.up = link.up;
-    if (!link.up) abandon_queue(port, Drop::kTxPortDown);
+    if (!link.up) outbox_.abandon(port, Drop::kTxPortDown);
 }
 
 // One of the loops of a switch reports it.
-void PacketLoop::report_link(Port& port, bool warning, std::string message) {
-    if (port.receives) report(port, warning, std::move(message));
-}
-
-void PacketLoop::report(Port& port, bool warning, std::string message) {
-    events().push(
-        {warning, port.id, "port " + std::to_string(port.id) + "@" + port.interface + ": " + message});
+void PacketLoop::report_link(const Port& port, bool warning, const std::string& message) {
+    if (port.receives) events().push(event_of(port, warning, message));
 }
 
 // Adds the kernel's count, which restarts at 0 at every reading. The caller holds sockets_mutex_ or has ended

@@ -5,7 +5,6 @@
 #include "ports/packet_loop.hpp"
 
 #include <net/ethernet.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -13,12 +12,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <stdexcept>
 #include <system_error>
 
 #include "ports/links.hpp"
-#include "ports/offload/headers.hpp"
 
 namespace inagg::ports {
 namespace {
@@ -27,28 +24,15 @@ namespace {
 constexpr uint64_t kWakeToken = ~uint64_t{0};
 constexpr uint64_t kLinksToken = ~uint64_t{1};
 constexpr size_t kEpollEvents = 64;
-constexpr size_t kSendBatch = 128;
 // Bytes of a burst that run through the program before others' do, if several loops share it: a large frame.
 constexpr size_t kSharedBurstBytes = size_t{60} << 10;
 constexpr uint64_t kSweepUs = 1'000'000;
-// The fan-out devices' filter (u32) looks at four bytes behind the Ethernet header. Ethernet has no shorter
-// frames, except where a program or a test makes them.
-constexpr size_t kShortestClone = ETH_ZLEN;
 // Room for the payloads of the results of one iteration of the loop. A job with 1024 slots and packets of 1
 // KiB has at most 1 MiB.
 constexpr size_t kSharedBytes = size_t{4} << 20;
 // Bytes by which a frame may exceed the MTU: the Ethernet header and two VLAN tags, which the MTU does not
 // count. More tags do not occur in practice.
 constexpr size_t kFrameOverhead = ETH_HLEN + 8;
-
-void watch_fd(int epoll, int fd, uint64_t token) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = token;
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
-        throw std::system_error(errno, std::generic_category(), "epoll_ctl");
-    }
-}
 
 }  // namespace
 
@@ -57,10 +41,12 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
     : options_(options),
       first_(first),
       offloads_(options.offloads && kernel_has_offloads()),
+      clock_(first != nullptr ? first->clock_ : Clock()),
       shared_(kSharedBytes),
       batch_(offloads_),
+      outbox_(ports_, offloads_, shared_, epoll_, clock_, events()),
       fan_outs_(offloads_ && options.fan_out, shared_),
-      started_(first != nullptr ? first->started_ : std::chrono::steady_clock::now()) {
+      multicast_(fan_outs_, outbox_) {
     for (const auto& [id, interface] : ports) {
         const std::string name = std::to_string(id) + "@" + interface;
         if (id > kMaxPort) throw std::invalid_argument("port " + name + ": ids are 0 to 510");
@@ -87,13 +73,12 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
         throw std::invalid_argument("CPU port " + std::to_string(cpu_port) +
                                     ": choose a number from 1 to 510 that no port has, or 0 for none");
     }
-    epoll_ = epoll_create1(EPOLL_CLOEXEC);
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     links_ = open_link_monitor();
     try {
-        if (epoll_ < 0 || wake_ < 0) throw std::system_error(errno, std::generic_category(), "epoll");
-        watch_fd(epoll_, wake_, kWakeToken);
-        watch_fd(epoll_, links_, kLinksToken);
+        if (wake_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+        epoll_.add(wake_, kWakeToken, EPOLLIN);
+        epoll_.add(links_, kLinksToken, EPOLLIN);
         for (auto& port : ports_) {
             try {
                 attach(*port);
@@ -134,10 +119,9 @@ void PacketLoop::stop() {
         }
     }
     // wake_ stays open: the thread that makes fan-out devices may still write to it.
-    for (int* fd : {&epoll_, &links_}) {
-        if (*fd >= 0) ::close(*fd);
-        *fd = -1;
-    }
+    epoll_.close();
+    if (links_ >= 0) ::close(links_);
+    links_ = -1;
     if (first_ == nullptr) {
         events_.close();
         to_cpu_.close();
@@ -155,19 +139,14 @@ void PacketLoop::set_program(Program program) {
     program.api->unlock(program.handle);
 }
 
-uint64_t PacketLoop::now_us() const {
-    const auto elapsed = std::chrono::steady_clock::now() - started_;
-    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count());
-}
-
 void PacketLoop::run() {
     std::array<epoll_event, kEpollEvents> events;
     while (!stopping_) {
-        const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), patience());
+        const int count = epoll_.wait(events, patience());
         for (int i = 0; i < count && !stopping_; ++i) handle(events[i].data.u64, events[i].events);
         // This follows the bursts of all ports, so that one call sends a port's frames from all of them.
-        flush_dirty();
-        if (limited_) flush_held();
+        flush();
+        if (outbox_.is_limited()) outbox_.flush_held();
         if (const uint64_t now = now_us(); now - swept_us_ >= kSweepUs) {
             swept_us_ = now;
             fan_outs_.sweep(now);
@@ -178,11 +157,8 @@ void PacketLoop::run() {
 // Milliseconds until the loop has something to do without an event; -1: never.
 int PacketLoop::patience() const {
     const int sweep = fan_outs_.needs_sweep() ? static_cast<int>(kSweepUs / 1000) : -1;
-    if (!limited_) return sweep;
-    uint64_t due = PortQueues::kNever;
-    for (const auto& port : ports_) {
-        if (port->held) due = std::min(due, port->queues.due_us());
-    }
+    if (!outbox_.is_limited()) return sweep;
+    const uint64_t due = outbox_.due_us();
     if (due == PortQueues::kNever) return sweep;
     const uint64_t now = now_us();
     const uint64_t wait = due <= now ? 0 : (due - now + 999) / 1000;
@@ -201,7 +177,7 @@ void PacketLoop::handle(uint64_t token, uint32_t events) {
     }
     Port& port = *ports_[token];
     if (!port.socket.is_open()) return;
-    if (events & EPOLLOUT) flush(port);
+    if (events & EPOLLOUT) outbox_.flush(port);
     if (events & ~static_cast<uint32_t>(EPOLLOUT)) receive_burst(port);
 }
 
@@ -210,7 +186,7 @@ void PacketLoop::receive_burst(Port& port) {
     for (int done = 0; done < count;) {
         done = process_burst(port, done, count);
         // What other loops emit from now on should not leave before what this one has emitted.
-        if (is_shared()) flush_dirty();
+        if (is_shared()) flush();
     }
     if (count == -EINVAL && offloads_) {
         drop_received(port, Drop::kRxOffloadUnknown,
@@ -299,25 +275,11 @@ void PacketLoop::drop_received(Port& port, Drop reason, const std::string& found
     bool& reported = port.reported[static_cast<size_t>(reason)];
     if (reported) return;
     reported = true;
-    report(port, true,
-           found + ": dropped. Later drops for this reason are counted but not logged." +
-               (offloads_ ? ""
-                          : " Switch offloads off at both ends of this link: "
-                            "ethtool -K INTERFACE tx off tso off gso off gro off"));
-}
-
-// Returns the UDP payload of a packet in shared_, which all copies of the packet have in common; empty if it
-// is not there. Only UDP: nobody multicasts TCP. `shared`: the number of bytes at the frame's end that are
-// equal in all copies.
-std::span<const uint8_t> PacketLoop::shared_payload(const uint8_t* frame, size_t length, size_t shared) {
-    if (!offloads_ || shared == 0) return {};
-    if (!payload_) {
-        const auto headers = find_headers(frame, length);
-        const bool found = headers && headers->protocol == IPPROTO_UDP && length - headers->payload <= shared;
-        payload_ = found ? shared_.add(frame + headers->payload, length - headers->payload)
-                         : std::span<const uint8_t>{};
-    }
-    return *payload_;
+    events().push(event_of(port, true,
+                           found + ": dropped. Later drops for this reason are counted but not logged." +
+                               (offloads_ ? ""
+                                          : " Switch offloads off at both ends of this link: "
+                                            "ethtool -K INTERFACE tx off tso off gso off gro off")));
 }
 
 // How many packets wait to leave through a port: in the kernel, and here. The kernel is asked at most once
@@ -335,21 +297,21 @@ uint32_t PacketLoop::waiting(uint32_t id) {
         }
     }
     if (kernel.is_empty() && !port->blocked && !port->held) return 0;
-    const size_t clones = port->clones_wait ? cloning_->queue.packets() : 0;
-    return static_cast<uint32_t>(kernel.packets() + port->queues.packets() + clones);
+    return static_cast<uint32_t>(kernel.packets() + outbox_.packets(*port));
 }
 
 // Takes a frame that the program emitted. The program is locked.
 void PacketLoop::take(uint32_t id, const uint8_t* frame, size_t length, size_t shared, size_t copies,
                       bool again, uint32_t priority) {
-    copies_.last_is_kept &= again;
+    multicast_.emitted(again);
     Port* port = receiver(id, frame, length);
     if (port == nullptr) return;
-    const bool may_clone = copies > 1 && options_.priority_queues == 1 && !limited_ && fan_outs_.possible();
-    if (may_clone && keep_copy(*port, frame, length, shared)) return;
+    const bool may_clone =
+        copies > 1 && options_.priority_queues == 1 && !outbox_.is_limited() && fan_outs_.possible();
+    if (may_clone && multicast_.keep(*port, frame, length, shared)) return;
     // A clone of the packet leaves behind the copies that the program emitted before it.
-    if (!copies_.ports.empty()) send_copies();
-    enqueue(*port, priority, frame, length, shared);
+    multicast_.send();
+    outbox_.add(*port, priority, frame, length, shared);
 }
 
 // The first packet to each port that does not exist is worth a line in the log.
@@ -386,132 +348,6 @@ Port* PacketLoop::receiver(uint32_t id, const uint8_t* frame, size_t length) {
     return port;
 }
 
-// Keeps a copy of a multicast until all are known. Returns false, and has sent those that were kept, if it
-// differs from them.
-bool PacketLoop::keep_copy(Port& port, const uint8_t* frame, size_t length, size_t shared) {
-    if (copies_.differ) return false;
-    if (copies_.ports.empty()) {
-        copies_.head.assign(frame, frame + length - shared);
-        copies_.frame = frame;
-        copies_.length = length;
-        copies_.shared = shared;
-        copies_.last_is_kept = true;
-        copies_.ports.push_back(&port);
-        return true;
-    }
-    copies_.last_is_kept = copies_.last_is_kept || equals_kept(frame, length, shared);
-    if (copies_.last_is_kept && std::ranges::find(copies_.ports, &port) == copies_.ports.end()) {
-        copies_.ports.push_back(&port);
-        return true;
-    }
-    copies_.differ = true;
-    send_copies();
-    return false;
-}
-
-bool PacketLoop::equals_kept(const uint8_t* frame, size_t length, size_t shared) const {
-    return length == copies_.length && shared == copies_.shared &&
-           std::memcmp(frame, copies_.head.data(), copies_.head.size()) == 0;
-}
-
-// The frame of the kept copies.
-const uint8_t* PacketLoop::kept_frame() {
-    const auto& head = copies_.head;
-    if (copies_.shared == 0) return head.data();
-    if (std::memcmp(copies_.frame, head.data(), head.size()) == 0) return copies_.frame;
-    copies_.whole.assign(head.begin(), head.end());
-    copies_.whole.insert(copies_.whole.end(), copies_.frame + head.size(), copies_.frame + copies_.length);
-    return copies_.whole.data();
-}
-
-// Sends the kept copies: once, if there is a device for their ports.
-void PacketLoop::send_copies() {
-    const uint8_t* frame = kept_frame();
-    const size_t length = copies_.length;
-    FanOut* fan = copies_.ports.size() > 1 && length >= kShortestClone
-                      ? fan_outs_.find(copies_.ports, burst_us_)
-                      : nullptr;
-    if (fan == nullptr || !clone(*fan, frame, length)) {
-        for (Port* port : copies_.ports) enqueue(*port, 0, frame, length, copies_.shared);
-    }
-    copies_.ports.clear();
-}
-
-// Queues a frame for the kernel to clone. Returns false if every port has to send its own copy.
-bool PacketLoop::clone(FanOut& fan, const uint8_t* frame, size_t length) {
-    if (cloning_ != &fan && !begin_clones(fan)) return false;
-    if (length > longest_clone_) return false;
-    if (fan.queue.push(frame, length, longest_clone_)) return true;
-    flush_clones();
-    return begin_clones(fan) && fan.queue.push(frame, length, longest_clone_);
-}
-
-bool PacketLoop::begin_clones(FanOut& fan) {
-    flush_clones();
-    for (Port* port : fan.ports) {
-        if (!port->queues.empty() && !port->blocked) flush(*port);
-        if (!port->queues.empty()) return false;
-    }
-    cloning_ = &fan;
-    longest_clone_ = fan.longest();
-    for (Port* port : fan.ports) port->clones_wait = true;
-    return true;
-}
-
-// Hands all frames that wait for a device to the kernel. It clones and sends them before it returns, so the
-// device never refuses a frame because others wait. What a port's qdisc drops is not known here.
-void PacketLoop::flush_clones() {
-    if (cloning_ == nullptr) return;
-    FanOut& fan = *std::exchange(cloning_, nullptr);
-    int error = 0;
-    while (!fan.queue.empty()) {
-        FramePieces frame;
-        fan.queue.peek(&frame, 1);
-        const int result = fan.send(frame);
-        if (result == -EINTR) continue;
-        const OutputQueue::Amount amount = fan.queue.pop(1);
-        for (Port* port : fan.ports) {
-            if (result == 0) {
-                port->counters.tx_packets.add(amount.packets);
-                port->counters.tx_bytes.add(amount.bytes);
-                port->waiting.sent(amount.packets, amount.bytes);
-            } else {
-                port->counters.drop(Drop::kTxError).add(amount.packets);
-            }
-        }
-        if (result == 0) {
-            fan_outs_.count_packets(amount.packets);
-        } else {
-            error = -result;
-        }
-    }
-    for (Port* port : fan.ports) port->clones_wait = false;
-    if (error != 0) {
-        report(*fan.ports.front(), true,
-               std::string("a frame could not be cloned to several ports: ") + std::strerror(error));
-        fan.broken = true;
-    }
-}
-
-void PacketLoop::enqueue(Port& port, uint32_t priority, const uint8_t* frame, size_t length, size_t shared) {
-    if (port.clones_wait) flush_clones();
-    const size_t limit = port.link.mtu + ETH_HLEN;
-    const auto payload = shared_payload(frame, length, shared);
-    if (!port.queues.push(priority, frame, length, limit, payload)) {
-        // A burst may hold more frames for a port than its queue. Unless the kernel refuses frames, sending
-        // makes room.
-        if (!port.blocked) flush(port);
-        if (!port.queues.push(priority, frame, length, limit, payload)) {
-            port.counters.drop(Drop::kTxQueueFull).add(1);
-            return;
-        }
-    }
-    if (!port.dirty) {
-        port.dirty = true;
-        dirty_.push_back(&port);
-    }
-}
-
 void PacketLoop::send_to_cpu(const uint8_t* frame, size_t length) {
     if (!to_cpu().push(std::string(reinterpret_cast<const char*>(frame), length))) to_cpu_drops_.add(1);
 }
@@ -530,11 +366,8 @@ void PacketLoop::limit_queues(uint32_t id, uint32_t priority, std::function<void
     {
         const std::lock_guard guard(injected_mutex_);
         requests_.emplace_back([this, id, priority, change = std::move(change)] {
-            limited_ = true;
             for (auto& port : ports_) {
-                if (id != PortQueues::kAll && port->id != id) continue;
-                port->queues.limit(priority, change);
-                if (!port->blocked) flush(*port);
+                if (id == PortQueues::kAll || port->id == id) outbox_.limit(*port, priority, change);
             }
         });
     }
@@ -579,89 +412,9 @@ void PacketLoop::flush_captures() {
     for (auto& port : ports_) port->capture->flush();
 }
 
-void PacketLoop::flush_dirty() {
+void PacketLoop::flush() {
     flush_captures();
-    flush_clones();
-    for (Port* port : dirty_) {
-        port->dirty = false;
-        if (!port->blocked) flush(*port);
-    }
-    dirty_.clear();
-}
-
-// Sends from queues whose rate is due.
-void PacketLoop::flush_held() {
-    for (auto& port : ports_) {
-        if (port->held && !port->blocked) flush(*port);
-    }
-}
-
-// Sends the port's queues until they are empty, their rates hold the rest, or the kernel accepts no more;
-// then epoll waits for EPOLLOUT.
-void PacketLoop::flush(Port& port) {
-    std::array<FramePieces, kSendBatch> frames;
-    while (PortQueues::Queue* queue = port.queues.next(now_us())) {
-        const size_t count = queue->packets.peek(frames.data(), queue->burst(frames.size()));
-        const int sent = port.socket.send(frames.data(), count);
-        if (sent > 0) {
-            const OutputQueue::Amount amount = queue->packets.pop(static_cast<size_t>(sent));
-            queue->sent(amount.packets);
-            port.counters.tx_packets.add(amount.packets);
-            port.counters.tx_bytes.add(amount.bytes);
-            port.waiting.sent(amount.packets, amount.bytes);
-        } else if (sent == -EAGAIN) {
-            watch(port, true);
-            return;
-        } else if (sent != -EINTR && !drop_refused(port, queue->packets, -sent)) {
-            return;
-        }
-    }
-    watch(port, false);
-    port.held = !port.queues.empty();
-}
-
-// Drops a queue's oldest frame, which the kernel refused with this errno. Returns false if the interface is
-// down or gone and all queues were dropped.
-bool PacketLoop::drop_refused(Port& port, OutputQueue& queue, int error) {
-    Drop reason = Drop::kTxError;
-    switch (error) {
-        case ENETDOWN:
-        case ENXIO:
-        case ENODEV:
-            abandon_queue(port, Drop::kTxPortDown);
-            return false;
-        case ENOBUFS:  // the qdisc, or the backlog of the link's other end, dropped the frame
-            reason = Drop::kTxQdiscFull;
-            break;
-        case EMSGSIZE:
-            reason = Drop::kTxLongerThanMtu;
-            break;
-        default:
-            if (!port.error_reported) {
-                port.error_reported = true;
-                report(port, true, std::string("a frame could not be sent: ") + std::strerror(error));
-            }
-    }
-    port.counters.drop(reason).add(queue.pop(1).packets);
-    return true;
-}
-
-void PacketLoop::abandon_queue(Port& port, Drop reason) {
-    port.counters.drop(reason).add(port.queues.clear());
-    port.held = false;
-    watch(port, false);
-}
-
-// Makes epoll report when the kernel accepts frames of this port again, or stops that.
-void PacketLoop::watch(Port& port, bool for_output) {
-    if (port.blocked == for_output) return;
-    port.blocked = for_output;
-    if (!port.socket.is_open()) return;
-    epoll_event event{};
-    event.events = (port.receives ? static_cast<uint32_t>(EPOLLIN) : 0u) |
-                   (for_output ? static_cast<uint32_t>(EPOLLOUT) : 0u);
-    event.data.u64 = port.token;
-    epoll_ctl(epoll_, EPOLL_CTL_MOD, port.socket.fd(), &event);
+    outbox_.flush();
 }
 
 }  // namespace inagg::ports

@@ -3,7 +3,8 @@
 // The packet loop: one thread moves frames between network interfaces and the P4 program.
 //
 // The loop waits in epoll, receives a burst from one port, runs the program on each frame of the burst with
-// the program locked, and then, with the program unlocked, sends the frames that the program emitted. Every
+// the program locked, and then, with the program unlocked, has the outbox send the frames that the program
+// emitted. Every
 // packet sees the effects of all packets before it, as with BMv2's single ingress thread, so `@atomic` needs
 // no implementation.
 //
@@ -17,24 +18,25 @@
 #include <array>
 #include <atomic>
 #include <bitset>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "ports/backlog.hpp"
+#include "ports/clock.hpp"
 #include "ports/counters.hpp"
+#include "ports/epoll.hpp"
 #include "ports/events.hpp"
 #include "ports/fan_out.hpp"
+#include "ports/multicast.hpp"
 #include "ports/offload/cut.hpp"
+#include "ports/outbox.hpp"
 #include "ports/port.hpp"
 #include "ports/shared.hpp"
 #include "ports/socket.hpp"
@@ -136,22 +138,9 @@ class PacketLoop {
     void fan_out_made(uint32_t id, int fd);
 
     // Microseconds since this object was made: the `now_us` that the program gets with each packet.
-    uint64_t now_us() const;
+    uint64_t now_us() const { return clock_.now_us(); }
 
   private:
-    // The copies of the multicast packet that is being processed, as long as they are equal: a frame, whose
-    // last bytes stay in the program's memory.
-    struct Copies {
-        std::vector<uint8_t> head;       // the rest of the frame
-        const uint8_t* frame = nullptr;  // where the program made it; others may have overwritten the head
-        size_t length = 0;               // of the frame
-        size_t shared = 0;               // bytes at its end that other copies have too
-        std::vector<uint8_t> whole;      // memory for the frame
-        std::vector<Port*> ports;        // empty: no copy is kept
-        bool last_is_kept = false;       // the program's last copy is known to equal the kept ones
-        bool differ = false;             // later copies are queued one by one
-    };
-
     // Whether other loops run the same program.
     bool is_shared() const { return !options_.receives.empty(); }
     void run();
@@ -161,18 +150,18 @@ class PacketLoop {
     // Returns the time.
     uint64_t begin_burst() {
         ++bursts_;
-        return burst_us_ = now_us();
+        return burst_us_ = clock_.now_us();
     }
     int process_burst(Port& port, int first, int end);
     bool start_frame(Port& port, const ReceivedFrame& frame);
     void drop_too_long(Port& port, size_t length);
     void drop_received(Port& port, Drop reason, const std::string& found);
     void process(uint32_t port, const uint8_t* frame, size_t length, uint64_t now, const isw_late* late) {
-        payload_.reset();
-        copies_.differ = false;
+        outbox_.begin_packet();
+        multicast_.begin_packet(now);
         program_.api->process(program_.handle, port, frame, length, now, late, &PacketLoop::emit,
                               &PacketLoop::queue_length, this);
-        if (!copies_.ports.empty()) send_copies();
+        multicast_.send();
     }
     static void emit(void* self, uint32_t port, const uint8_t* frame, size_t length, size_t shared,
                      size_t copies, int again, uint32_t priority) {
@@ -186,73 +175,50 @@ class PacketLoop {
               uint32_t priority);
     void report_unknown(uint32_t id);
     Port* receiver(uint32_t id, const uint8_t* frame, size_t length);
-    bool keep_copy(Port& port, const uint8_t* frame, size_t length, size_t shared);
-    bool equals_kept(const uint8_t* frame, size_t length, size_t shared) const;
-    const uint8_t* kept_frame();
-    void send_copies();
-    bool clone(FanOut& fan, const uint8_t* frame, size_t length);
-    bool begin_clones(FanOut& fan);
-    void flush_clones();
-    void enqueue(Port& port, uint32_t priority, const uint8_t* frame, size_t length, size_t shared);
-    std::span<const uint8_t> shared_payload(const uint8_t* frame, size_t length, size_t shared);
     void send_to_cpu(const uint8_t* frame, size_t length);
     void process_injected();
     void flush_captures();
-    void flush_dirty();
-    void flush(Port& port);
-    void flush_held();
+    void flush();
     int patience() const;
-    bool drop_refused(Port& port, OutputQueue& queue, int error);
-    void abandon_queue(Port& port, Drop reason);
 
-    void watch(Port& port, bool for_output);
     void attach(Port& port);
     void detach(Port& port);
     void refresh_links();
     void refresh_link(Port& port);
     void take_overflows(Port& port);
-    void report_link(Port& port, bool warning, std::string message);
-    void report(Port& port, bool warning, std::string message);
+    void report_link(const Port& port, bool warning, const std::string& message);
 
     const Options options_;
     PacketLoop* const first_;
     const bool offloads_;
+    const Clock clock_;
     SharedBytes shared_;
-    // The payload, in shared_, of the copies of the packet that is being processed. Empty: the payload is not
-    // shared. nullopt: shared_payload() has not been called for this packet.
-    std::optional<std::span<const uint8_t>> payload_;
     std::vector<std::unique_ptr<Port>> ports_;
     std::array<Port*, kMaxPort + 1> by_id_{};
-    std::vector<Port*> dirty_;  // ports with frames to send after this burst
     ReceiveBatch batch_;
     Cutter cutter_;
+    EventQueue events_;
+    Epoll epoll_;
+    Outbox outbox_;
     FanOuts fan_outs_;
-    Copies copies_;
-    // The one device with frames to send. Its ports' queues are empty, so that every port's frames leave in
-    // the order in which the program emitted them.
-    FanOut* cloning_ = nullptr;
-    size_t longest_clone_ = 0;  // bytes, of a frame or of a packet in a coalesced frame
-    uint64_t swept_us_ = 0;     // when fan_outs_ was swept last
+    uint64_t swept_us_ = 0;  // when fan_outs_ was swept last
+    Multicast multicast_;
     BacklogReader backlogs_;
     uint64_t bursts_ = 0;
     uint64_t burst_us_ = 0;  // the time of the burst that is being processed
     Counter unknown_port_;
     std::bitset<kMaxPort + 2> unknown_seen_;
-    EventQueue events_;
     WaitingQueue<std::string> to_cpu_;
     Counter to_cpu_drops_;
     static constexpr size_t kMaxInjected = 1000;  // frames
     std::mutex injected_mutex_;  // guards the next two; no other lock is taken while it is held
     std::vector<std::pair<uint32_t, std::string>> injected_;
     std::vector<std::function<void()>> requests_;  // of limit_queues()
-    bool limited_ = false;                         // a queue has or had a rate or a depth
 
-    int epoll_ = -1;
     int wake_ = -1;   // eventfd: stop, a frame was injected, or a fan-out device was made
     int links_ = -1;  // the link monitor: some interface changed
     std::thread thread_;
     std::atomic<bool> stopping_{false};
-    const std::chrono::steady_clock::time_point started_;
 
     // Lock order: program_mutex_, then the program's own lock.
     std::mutex program_mutex_;  // guards program_; the loop holds it for a burst

@@ -2,6 +2,8 @@
 #ifndef INAGG_SWITCH_PORTS_PORT_HPP
 #define INAGG_SWITCH_PORTS_PORT_HPP
 
+#include <sys/epoll.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -12,6 +14,7 @@
 #include "ports/backlog.hpp"
 #include "ports/capture.hpp"
 #include "ports/counters.hpp"
+#include "ports/events.hpp"
 #include "ports/port_queues.hpp"
 #include "ports/socket.hpp"
 
@@ -47,7 +50,14 @@ struct Port {
     // The reasons for drops of received frames that have been logged.
     std::array<bool, static_cast<size_t>(Drop::kCount)> reported{};
     bool error_reported = false;  // a Drop::kTxError has been logged
+
+    // What epoll reports of the socket besides room for output.
+    uint32_t input_events() const { return receives ? EPOLLIN : 0u; }
 };
+
+inline Event event_of(const Port& port, bool warning, const std::string& message) {
+    return {warning, port.id, "port " + std::to_string(port.id) + "@" + port.interface + ": " + message};
+}
 
 }  // namespace inagg::ports
 
