@@ -16,9 +16,10 @@ from inagg._core import Transport
 from inagg.counters import straggler
 from inagg.errors import ControllerError, InaggError, JobRank
 from inagg.membership.control import ControlClient
-from inagg.membership.heartbeat import Failure, HeartbeatMonitor, RankHeartbeat
+from inagg.membership.heartbeat import Failure, HeartbeatMonitor
 from inagg.sums.journal import Journal
 from inagg_contract.documents import JobStatus, read
+from tests.controller.heartbeats import Rank, make_heartbeat
 from tests.controller.serving import Serving, run
 
 URL = "http://10.0.0.254:9560"
@@ -204,7 +205,7 @@ def test_a_controller_that_never_stops_asking_does_not_keep_a_rank_from_its_next
 
     client = ControlClient(URL, transport=httpx.MockTransport(handle))
     failures: list[Failure] = []
-    RankHeartbeat(client, 1, 0, 1e6, 1e6, failures.append, Journal()).confer(0.2)
+    make_heartbeat(client, Rank(failures.append), 1e6, 1e6).confer(0.2)
     assert 0 < len(asked) < 20
     assert failures == []
 

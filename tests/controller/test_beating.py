@@ -9,11 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from inagg.errors import ControllerForbiddenError
+from inagg.errors import ControllerForbiddenError, JobRank
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, RankHeartbeat
-from inagg.sums.journal import Journal, Report
+from inagg.sums.journal import Report
 from inagg_contract.documents import MOST_BEATS
+from tests.controller.heartbeats import Rank, make_heartbeat
 from tests.controller.serving import OPERATORS_TOKEN, Serving, run, worker
 from tests.waiting import wait_until
 
@@ -71,7 +72,7 @@ class Ranks:
         def failed(failure: Failure) -> None:
             self.failures[job] = failure
 
-        found = RankHeartbeat(client, job, 0, 0.01, 0.3, failed, Journal(), switches_down=down)
+        found = make_heartbeat(client, Rank(failed, down), 0.01, 0.3, JobRank(job, "", 0))
         found.start()
         return found
 
@@ -120,13 +121,15 @@ def test_a_failed_job_is_a_failure_of_its_rank_only(controller: Controller, rank
     assert ranks[0].failures == {3: Failure("rank 1: left", (1,))}
 
 
-def test_a_callback_that_raises_ends_its_job_only(controller: Controller, ranks: list[Ranks]) -> None:
+def test_an_owner_that_raises_ends_its_job_only(
+    controller: Controller, ranks: list[Ranks], monkeypatch: pytest.MonkeyPatch
+) -> None:
     ranks.append(Ranks(3))
 
     def broken() -> None:
         raise OSError("out of descriptors")
 
-    ranks[0].heartbeats[0]._before_beat = broken
+    monkeypatch.setattr(ranks[0].heartbeats[0]._owner, "before_beat", broken)
     wait_until(lambda: 1 in ranks[0].failures, "job 1 has failed")
     assert "heartbeats ended: OSError: out of descriptors" in ranks[0].failures[1].reason
     controller.requests.clear()

@@ -24,6 +24,7 @@ from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatMonitor, RankHeartbeat
 from inagg.sums.journal import Journal, Report
 from inagg_contract.documents import Heartbeat, LongestWait, Lost, Mismatch, PacketCount, Waits
+from tests.controller.heartbeats import Rank, make_heartbeat
 from tests.controller.launching import Launcher, read_line
 from tests.controller.serving import OPERATORS_TOKEN, Serving
 from tests.waiting import wait_until
@@ -336,7 +337,7 @@ def test_a_controller_that_does_not_know_the_rank_is_a_failure_at_once(status: i
 def beating(
     client: ControlClient, failed: list[Failure], rank: int = 0, timeout_s: float = 0.2
 ) -> RankHeartbeat:
-    thread = RankHeartbeat(client, 1, rank, 0.01, timeout_s, failed.append, Journal())
+    thread = make_heartbeat(client, Rank(failed.append), 0.01, timeout_s, JobRank(1, "", rank))
     thread.start()
     return thread
 
@@ -415,7 +416,7 @@ def test_switches_are_looked_for_only_when_the_controller_does_not_answer() -> N
         looked_after.append(len(requests))
         return ("leaf2 (10.0.255.2)",)
 
-    thread = RankHeartbeat(client, 1, 0, 0.01, 600.0, failed.append, Journal(), switches_down=down)
+    thread = make_heartbeat(client, Rank(failed.append, down), 0.01, 600.0)
     thread.start()
     wait_until(lambda: failed, "a failure is reported")
     thread.stop()
@@ -436,7 +437,7 @@ def test_the_silence_of_a_controller_is_logged_once_and_its_return(
 
     client = ControlClient(URL, transport=httpx.MockTransport(handle))
     failed: list[Failure] = []
-    thread = RankHeartbeat(client, 1, 0, 0.01, 600.0, failed.append, Journal(), job_name="train.py")
+    thread = make_heartbeat(client, Rank(failed.append), 0.01, 600.0, JobRank(1, "train.py", 0))
     thread.start()
     wait_until(lambda: len(caplog.messages) == 1, "the silence is logged")
     told_at = time.monotonic()
@@ -507,15 +508,13 @@ def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch() -> None:
         lost = {"state": "failed", "reason": "the ranks call different collectives: ..."}
         return httpx.Response(200, json={**WELL, **lost, "mismatch": {"number": 3, "calls": calls}})
 
-    def waited() -> Waits:
-        return Waits(sums=7, waited_s=0.25, longest_wait=LongestWait(collective=3, waited_s=0.125))
-
+    waits = Waits(sums=7, waited_s=0.25, longest_wait=LongestWait(collective=3, waited_s=0.125))
     journal = Journal()
     digests = [journal.begin(text) for text in ("barrier()", "barrier()", "barrier()", "later()")]
     failed: list[Failure] = []
     client = ControlClient(URL, transport=httpx.MockTransport(handle))
     # The interval is endless, so the answer to the question is sent at once.
-    thread = RankHeartbeat(client, 1, 0, 1e6, 1e6, failed.append, journal, waited)
+    thread = make_heartbeat(client, Rank(failed.append, waits=waits), 1e6, 1e6, journal=journal)
     thread.confer(10.0)
     longest = {"collective": 3, "waited_s": 0.125}
     assert reports[0] == {"begun": 4, "sums": 7, "waited_s": 0.25, "longest_wait": longest}
@@ -538,7 +537,7 @@ def test_stopping_from_the_failure_callback_does_not_wait_for_itself() -> None:
         thread.stop()
         stopped.set()
 
-    thread = RankHeartbeat(client, 1, 0, 0.01, 1.0, on_failure, Journal())
+    thread = make_heartbeat(client, Rank(on_failure), 0.01, 1.0)
     thread.start()
     assert stopped.wait(10)
     wait_until(lambda: not heartbeat_threads(), "its thread has ended")
@@ -546,4 +545,4 @@ def test_stopping_from_the_failure_callback_does_not_wait_for_itself() -> None:
 
 def test_stopping_a_thread_that_was_never_started_is_harmless() -> None:
     client, _ = answering(BEAT)
-    RankHeartbeat(client, 1, 0, 0.01, 1.0, lambda failure: None, Journal()).stop()
+    make_heartbeat(client, Rank(lambda failure: None), 0.01, 1.0).stop()

@@ -19,7 +19,9 @@ from tests.waiting import wait_until
 WORKER = """
 import ctypes, os, socket, struct, sys, threading, time, httpx
 from inagg.membership.control import ControlClient
-from inagg.membership.heartbeat import RankHeartbeat
+from inagg.errors import JobRank
+from inagg.membership.beating import BeatTimes
+from inagg.membership.heartbeat import HeartbeatOwner, RankHeartbeat
 from inagg.sums.journal import Journal
 
 class Terminated(httpx.HTTPTransport):
@@ -28,8 +30,12 @@ class Terminated(httpx.HTTPTransport):
         request.url = request.url.copy_with(scheme="http")
         return super().handle_request(request)
 
-def failed(failure):
-    print(failure.reason, flush=True)
+class Rank(HeartbeatOwner):
+    def failed(self, failure):
+        print(failure.reason, flush=True)
+
+    def pause(self):
+        return presence.pause(policy.heartbeat_timeout_s / 2)
 
 client, rank = ControlClient(sys.argv[1]), int(sys.argv[2])
 attending = client
@@ -40,16 +46,8 @@ for one in (client, attending):
 mac = f"02:00:00:00:00:0{rank + 1}"
 policy = client.register(1, rank, ip=f"10.0.0.{rank + 1}", mac=mac, udp_port=4000, port=rank + 1).policy
 presence = attending.attend(1, rank, policy.heartbeat_interval_s)
-RankHeartbeat(
-    client,
-    1,
-    rank,
-    policy.heartbeat_interval_s,
-    policy.heartbeat_timeout_s,
-    failed,
-    Journal(),
-    pause=lambda: presence.pause(policy.heartbeat_timeout_s / 2),
-).start()
+times = BeatTimes(policy.heartbeat_interval_s, policy.heartbeat_timeout_s)
+RankHeartbeat(client, JobRank(1, "", rank), times, Rank(), Journal()).start()
 print("in", flush=True)
 for order in sys.stdin:
     if order == "hold the GIL\\n":

@@ -20,14 +20,14 @@ import grpc
 import pytest
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
-from inagg.errors import ControllerRefusedError
+from inagg.errors import ControllerRefusedError, JobRank
 from inagg.membership.control import ControlClient
-from inagg.membership.heartbeat import Failure, RankHeartbeat
+from inagg.membership.heartbeat import Failure
 from inagg.membership.multicast import open_socket
-from inagg.sums.journal import Journal
 from inagg_contract.constants import EXPONENT_CHECK
 from inagg_contract.documents import Endpoint, JobStatus, PacketCount
 from tests import INAGG_P4
+from tests.controller.heartbeats import Rank, make_heartbeat
 from tests.switch.network import MakeNetwork, Network
 from tests.waiting import wait_until
 
@@ -409,14 +409,12 @@ def test_a_rank_without_heartbeats_is_lost_and_the_other_rank_is_informed(testbe
 
         policy = job.policy
         beats = [
-            RankHeartbeat(
+            make_heartbeat(
                 client,
-                job.id,
-                rank,
+                Rank(on_failure),
                 policy.heartbeat_interval_s,
                 policy.heartbeat_timeout_s,
-                on_failure,
-                Journal(),
+                JobRank(job.id, job.name, rank),
             )
             for rank in range(2)
         ]

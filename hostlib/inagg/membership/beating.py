@@ -8,25 +8,37 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, Self
 
-from inagg.errors import ControllerError, ControllerRefusedError
+from inagg.errors import ControllerError, ControllerRefusedError, JobRank
 from inagg.membership.control import ControlClient
 from inagg.sums.journal import Report
-from inagg_contract.documents import Heartbeat
+from inagg_contract.documents import OUTAGE_TIMEOUTS, Heartbeat, Policy
 
 # A beat may take this part of the timeout. The next one then uses another connection.
 PATIENCE = 1 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class BeatTimes:
+    """interval_s: between regular beats, in seconds. timeout_s: for how long no beat may be answered."""
+
+    interval_s: float
+    timeout_s: float
+
+    @classmethod
+    def of(cls, policy: Policy) -> Self:
+        """Those of a job, whose controller may be away for longer than a rank."""
+        return cls(policy.heartbeat_interval_s, OUTAGE_TIMEOUTS * policy.heartbeat_timeout_s)
 
 
 class Member(Protocol):
     """A rank of a job: `inagg.membership.heartbeat.RankHeartbeat`."""
 
     client: ControlClient
-    job: int
-    rank: int
-    interval_s: float
-    timeout_s: float
+    who: JobRank
+    times: BeatTimes
     stopping: threading.Event
 
     @property
@@ -62,15 +74,14 @@ def end(member: Member, patience_s: float) -> None:
 
 def _kind(member: Member) -> tuple[object, ...]:
     """Equal for members that beat together."""
-    return (*member.client.shared_with, member.interval_s, member.timeout_s)
+    return (*member.client.shared_with, member.times)
 
 
 class _Loop:
     """The thread of members that beat together. `_lock` guards `_members`."""
 
     def __init__(self, first: Member) -> None:
-        self._interval_s = first.interval_s
-        self._timeout_s = first.timeout_s
+        self._times = first.times
         self._url = first.client.base_url
         self._client: ControlClient | None = None  # of several members together
         self._members: list[Member] = []
@@ -94,7 +105,7 @@ class _Loop:
     def _run(self) -> None:
         next_beat = time.monotonic()
         while not self._over.wait(max(0.0, next_beat - time.monotonic())):
-            next_beat = max(next_beat + self._interval_s, time.monotonic())
+            next_beat = max(next_beat + self._times.interval_s, time.monotonic())
             with _lock:
                 members = tuple(self._members)
             self._beat(members)
@@ -122,10 +133,11 @@ class _Loop:
         if self._client is None:
             self._client = ControlClient(self._url)
         beats = [
-            (member.job, member.rank, member.client.secret(member.job), report) for member, report in together
+            (member.who.job, member.who.rank, member.client.secret(member.who.job), report)
+            for member, report in together
         ]
         try:
-            answers = self._client.heartbeats(beats, timeout_s=PATIENCE * self._timeout_s)
+            answers = self._client.heartbeats(beats, timeout_s=PATIENCE * self._times.timeout_s)
         except ControllerRefusedError:  # perhaps because of one of them
             for member, _ in together:
                 member.beat()

@@ -161,24 +161,53 @@ class HeartbeatMonitor:
         return Failure(f"no answer to heartbeats for {silence:.1f} s: {error}", ())
 
 
+class HeartbeatOwner:
+    """What a heartbeat asks of the rank that it beats for, and tells it. By default the rank has nothing to report."""
+
+    def waited(self) -> Waits:
+        """How many sums this rank has done, and how long it waited for others to begin them; part of each heartbeat."""
+        return NO_WAITS
+
+    def chunks(self) -> Mapping[str, int] | None:
+        """The chunks of the server in this process, by where they were summed, None if it does not serve the job; part
+        of each heartbeat."""
+        return None
+
+    def before_beat(self) -> Failure | None:
+        """Why this rank cannot go on, if it has found out. Called before each regular beat."""
+        return None
+
+    @property
+    def switches_down(self) -> Callable[[threading.Event], Sequence[str]]:
+        """Returns the switches of the job that are down.
+
+        Called when the controller does not answer a regular beat, once for ranks with equal ones. May take seconds; the
+        event is set when beats should stop.
+        """
+        return _no_switches
+
+    def pause(self) -> str:
+        """As `Presence.pause`."""
+        return ""
+
+    def failed(self, failure: Failure) -> None:
+        """The job has ended for this rank.
+
+        Called at most once, on the thread of `beating` or on one that confers. The failure has no lost ranks if no
+        other rank is to blame: the controller is gone, or the switch has restarted.
+        """
+
+
+def _no_switches(_stopping: threading.Event) -> Sequence[str]:
+    return ()
+
+
 class RankHeartbeat:
-    """Beats for one rank until stopped, or until on_failure has been called, which happens at most once.
+    """Beats for one rank until stopped, or until the owner has learned of a failure.
 
     `beating` decides when: the ranks that a process has in several jobs beat together.
 
-    Args:
-        interval_s: heartbeat_interval_s of the job's policy. timeout_s: for how long no heartbeat may be answered.
-        on_failure: called with the failure, on the thread of `beating` or on one that confers. The failure has no lost
-            ranks if no other rank is to blame: the controller is gone, or the switch has restarted.
-        journal: the collectives that this rank has called; part of each heartbeat.
-        waited: returns how many sums this rank has done, and how long it waited for others to begin them; part of each
-            heartbeat.
-        chunks: returns the chunks of the server in this process, by where they were summed, None if it does not serve
-            the job; part of each heartbeat.
-        before_beat: called before each regular beat; returns why this rank cannot go on, if it has found out.
-        switches_down: called when the controller does not answer a regular beat, once for ranks with equal ones.
-            Returns the switches of the job that are down. May take seconds; the event is set when beats should stop.
-        pause: as `Presence.pause`.
+    journal: the collectives that this rank has called; part of each heartbeat.
 
     `waits` has the same of all ranks, and `chunks` those of all servers, None without servers, from the controller's
     last answer.
@@ -187,48 +216,37 @@ class RankHeartbeat:
     def __init__(
         self,
         client: ControlClient,
-        job: int,
-        rank: int,
-        interval_s: float,
-        timeout_s: float,
-        on_failure: Callable[[Failure], None],
+        who: JobRank,
+        times: beating.BeatTimes,
+        owner: HeartbeatOwner,
         journal: Journal,
-        waited: Callable[[], Waits] = lambda: NO_WAITS,
-        chunks: Callable[[], Mapping[str, int] | None] = lambda: None,
-        before_beat: Callable[[], Failure | None] = lambda: None,
-        switches_down: Callable[[threading.Event], Sequence[str]] = lambda _stopping: (),
-        pause: Callable[[], str] = lambda: "",
-        job_name: str = "",
     ) -> None:
         self.client = client
-        self.job = job
-        self.rank = rank
-        self._who = JobRank(job, job_name, rank)
-        self.interval_s = interval_s
-        self.timeout_s = timeout_s
-        self._on_failure = on_failure
+        self.who = who
+        self.times = times
+        self._owner = owner
         self._journal = journal
-        self._waited = waited
-        self._chunks = chunks
-        self._before_beat = before_beat
-        self._pause = pause
-        self.switches_down = switches_down
         self.waits: Mapping[int, Waits] = {}
         self.chunks: Chunks | None = None
         self._asked: tuple[int, int] | None = None
         self._complained = False
         self.stopping = threading.Event()
         self._turn = threading.Lock()  # held while what a regular beat reports is put together
-        # Guards the monitor, and decides whether stopping or failing comes first; on_failure runs under it.
+        # Guards the monitor, and decides whether stopping or failing comes first; the owner's `failed` runs under it.
         self._lock = threading.RLock()
-        self._monitor = HeartbeatMonitor(timeout_s=timeout_s, now=time.monotonic())
+        self._monitor = HeartbeatMonitor(timeout_s=times.timeout_s, now=time.monotonic())
+
+    @property
+    def switches_down(self) -> Callable[[threading.Event], Sequence[str]]:
+        """As `HeartbeatOwner.switches_down`."""
+        return self._owner.switches_down
 
     def start(self) -> None:
         """Begin to beat. The first beat is due within an interval."""
         beating.begin(self)
 
     def stop(self) -> None:
-        """Stop beating. on_failure is not called after this has returned. Any thread may call it, repeatedly too.
+        """Stop beating. After this has returned the owner learns of no failure. Any thread may call it, repeatedly too.
 
         It waits at most a second for a beat under way.
         """
@@ -243,7 +261,7 @@ class RankHeartbeat:
         with self._turn:
             if self.stopping.is_set():
                 return None
-            failure = self._before_beat()
+            failure = self._owner.before_beat()
             report = self._report(self._asked)
         if failure is not None:
             self._settle(lambda _: failure)
@@ -269,7 +287,7 @@ class RankHeartbeat:
 
     def end(self, error: Exception) -> None:
         """End the job for this rank, because its beats have."""
-        _log.error("%s: no more heartbeats", self._who, exc_info=error)
+        _log.error("%s: no more heartbeats", self.who, exc_info=error)
         ended = Failure(f"heartbeats ended: {type(error).__name__}: {error}", ())
         self._settle(lambda _: ended)
 
@@ -290,18 +308,23 @@ class RankHeartbeat:
             self._settle(self._beat(timeout_s=left))
             if until() or self.stopping.wait(pause_s):
                 break
-        with self._lock:  # if it has failed just now, on_failure has been called
+        with self._lock:  # if it has failed just now, the owner knows
             return
 
     def beat_once_more(self, timeout_s: float) -> None:
         """After stop(), report what has been done since the last beat, while this rank is in the job."""
         try:
-            self.client.heartbeat(self.job, self.rank, self._report(None), timeout_s=timeout_s)
+            self._send(None, timeout_s)
         except InaggError as error:
-            _log.debug("%s: no last heartbeat: %s", self._who, error)
+            _log.debug("%s: no last heartbeat: %s", self.who, error)
 
     def _report(self, asked: tuple[int, int] | None) -> Report:
-        return replace(self._journal.report(asked), waits=self._waited(), chunks=self._chunks())
+        owner = self._owner
+        return replace(self._journal.report(asked), waits=owner.waited(), chunks=owner.chunks())
+
+    def _send(self, asked: tuple[int, int] | None, timeout_s: float) -> Heartbeat:
+        report = self._report(asked)
+        return self.client.heartbeat(self.who.job, self.who.rank, report, timeout_s=timeout_s)
 
     def _note(self, beat: Heartbeat, asked: tuple[int, int] | None) -> bool:
         """Keep what an answer says. Returns whether the controller looks for a difference, and does not ask again: it
@@ -324,23 +347,23 @@ class RankHeartbeat:
                 return
             self.stopping.set()
             beating.end(self, 0.0)
-            self._on_failure(failure.at(self.rank, self._pause()))
+            self._owner.failed(failure.at(self.who.rank, self._owner.pause()))
 
     def _tell(self, before_s: float, silence_s: float) -> None:
         """Log once that the controller has not answered for long, and that it answers again. before_s: its silence
         before this beat."""
         if self._complained and silence_s < _SILENCE_S:
             self._complained = False
-            _log.warning("%s: the controller answers again, after %.0f s", self._who, before_s)
+            _log.warning("%s: the controller answers again, after %.0f s", self.who, before_s)
         elif not self._complained and silence_s >= _SILENCE_S:
             self._complained = True
             _log.warning(
                 "%s: the controller at %s has not answered for %.0f s. Sums go on; after %.0f s this rank gives up. Is "
                 "inagg-controller running there, and can this host reach it?",
-                self._who,
+                self.who,
                 self.client.base_url,
                 silence_s,
-                self.timeout_s,
+                self.times.timeout_s,
             )
 
     def _beat(
@@ -355,11 +378,11 @@ class RankHeartbeat:
         If the controller looks for a difference, a second beat answers at once. What the controller asks for next waits
         for the next beat.
         """
-        patience_s = min(timeout_s, beating.PATIENCE * self.timeout_s)
+        patience_s = min(timeout_s, beating.PATIENCE * self.times.timeout_s)
         try:
             for _ in range(2):
                 asked = self._asked
-                beat = self.client.heartbeat(self.job, self.rank, self._report(asked), timeout_s=patience_s)
+                beat = self._send(asked, patience_s)
                 if not self._note(beat, asked):
                     break
         except ControllerRefusedError as error:

@@ -6,9 +6,10 @@ import logging
 import os
 import socket
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from torch.distributed import DistStoreError
@@ -16,14 +17,16 @@ from torch.distributed import DistStoreError
 from inagg._core import Transport, check_lanes
 from inagg.errors import ConfigurationError, InaggError, JobError, JobRank
 from inagg.membership.assembly import Assembly, describe
+from inagg.membership.condition import give_up_on
 from inagg.membership.control import ControlClient
 from inagg.membership.interface import interface_of, source_address
+from inagg.membership.joined import Joined
 from inagg.membership.mtu_probe import silent_s
 from inagg.membership.multicast import open_socket
 from inagg.membership.own_server import OwnServer, bind
 from inagg.membership.pings import SwitchPings
 from inagg.membership.room import create_job
-from inagg.membership.session import Session, give_up_on
+from inagg.membership.session import Session
 from inagg.options import Options, parse_cpus
 from inagg.sums.reduction import Callback
 from inagg_contract.documents import JobStatus, RegisteredWorker
@@ -62,8 +65,8 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
         patience = timedelta(seconds=2 * options.setup_timeout_s + 3 * client.timeout_s)
         try:
             address = _tell_address(client, ranks, options)
-            job, aggregation = _agree_on_job(client, ranks, options, patience)
-            session = _enter(client, job, aggregation, address, ranks, options, on_failure)
+            agreed = _agree_on_job(client, ranks, options, patience)
+            session = _enter(client, agreed, address, ranks, options, on_failure)
             undo.callback(session.close)
         except InaggError as error:
             if ranks.over:
@@ -74,7 +77,7 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
         finally:
             del problem  # its traceback refers to this frame, and to the group
         assert session is not None
-        session.places = places
+        session.learn_places(places)
         undo.pop_all()
         return session
 
@@ -185,10 +188,14 @@ def _addresses(ranks: Assembly, patience: timedelta) -> list[str]:
     return addresses
 
 
-def _agree_on_job(
-    client: ControlClient, ranks: Assembly, options: Options, patience: timedelta
-) -> tuple[int, str]:
-    """The job's number, and what sums for it."""
+class _Agreed(NamedTuple):
+    """A job's number, and what sums for it."""
+
+    job: int
+    aggregation: str
+
+
+def _agree_on_job(client: ControlClient, ranks: Assembly, options: Options, patience: timedelta) -> _Agreed:
     if ranks.rank == 0:
         try:
             job = create_job(client, options, _addresses(ranks, patience), ranks.check)
@@ -205,7 +212,7 @@ def _agree_on_job(
             raise
         created = {"id": job.id, "secret": secret, "aggregation": job.aggregation}
         ranks.publish("job", created | {"asked": _aggregation(options), "fallback": options.fallback})
-        return job.id, job.aggregation
+        return _Agreed(job.id, job.aggregation)
     created = ranks.receive("job", 0, patience + timedelta(seconds=options.wait_s))
     if "error" in created:
         raise JobError(f"rank 0 could not create the job: {created['error']}", rank=ranks.rank)
@@ -224,7 +231,7 @@ def _agree_on_job(
         )
     number = int(created["id"])
     client.learn_secret(number, created["secret"])
-    return number, created["aggregation"]
+    return _Agreed(number, created["aggregation"])
 
 
 def _aggregation(options: Options) -> str:
@@ -235,17 +242,29 @@ def _aggregation(options: Options) -> str:
     )
 
 
+@dataclass(frozen=True)
+class _Ends:
+    """Where a rank's packets leave and come: its address, its socket, the server in its process.
+
+    link_rate: of the interface, in bits per second; None: unknown.
+    """
+
+    address: str
+    udp: socket.socket
+    own: OwnServer | None
+    link_rate: float | None
+
+
 def _enter(
     client: ControlClient,
-    job: int,
-    aggregation: str,
+    agreed: _Agreed,
     address: str,
     ranks: Assembly,
     options: Options,
     on_failure: Callback,
 ) -> Session:
     """Register, become a member, wait for the other ranks, and check that packets pass."""
-    rank = ranks.rank
+    rank, (job, aggregation) = ranks.rank, agreed
     interface = interface_of(address)
     with contextlib.ExitStack() as undo:
         udp = undo.enter_context(bind(address))
@@ -269,7 +288,8 @@ def _enter(
         # A rank whose registration was refused must not fail the job: another process has this rank.
         session: Session | None = None
         try:
-            session = _begin(client, status, address, udp, own, options, interface.rate, on_failure, check)
+            ends = _Ends(address, udp, own, options.link_rate or interface.rate)
+            session = Session(_begin(client, status, ends, options, check), on_failure)
             undo.pop_all()  # the session has them
             client.wait_running(job, timeout_s=options.setup_timeout_s, check=check)
             session.try_path(options.setup_timeout_s, check)
@@ -320,15 +340,11 @@ def _join_multicast(
 def _begin(
     client: ControlClient,
     status: RegisteredWorker,
-    address: str,
-    udp: socket.socket,
-    own: OwnServer | None,
+    ends: _Ends,
     options: Options,
-    link_rate: float | None,
-    on_failure: Callback,
     check: Callback,
-) -> Session:
-    """Start the presence, the transport and the heartbeat of a registered rank. They take over `udp` and `own`."""
+) -> Joined:
+    """Start the presence and the transport of a registered rank. They take over its socket."""
     policy, rank = status.policy, status.rank
     with contextlib.ExitStack() as undo:
         presence = client.attend(
@@ -339,18 +355,18 @@ def _begin(
         way: dict[str, Any] = {}
         if status.aggregator is not None:
             # No result comes before this rank has contributed to it.
-            results = undo.enter_context(_join_multicast(client, status, rank, address))
+            results = undo.enter_context(_join_multicast(client, status, rank, ends.address))
             way["aggregator"] = (status.aggregator.ip, status.aggregator.udp_port)
             way["results_fd"] = None if results is None else results.fileno()
         if status.aggregation == "leased":
             way["roots"] = sum(not switch.above for switch in status.tree) or 1
         else:
-            job = _reach_servers(client, status, own, options.setup_timeout_s, check)
+            job = _reach_servers(client, status, ends.own, options.setup_timeout_s, check)
             way["servers"] = [(server.ip, server.udp_port) for server in job.servers]
             status = status.model_copy(update={"servers": job.servers})
         with confined_to(options.cpus):
             transport = Transport(
-                socket_fd=udp.fileno(),
+                socket_fd=ends.udp.fileno(),
                 job=status.id,
                 rank=rank,
                 member=status.member,
@@ -366,21 +382,11 @@ def _begin(
                 spin_s=options.spin_us * 1e-6,
                 **way,
             )
-        udp.detach()  # the transport owns it, and the other
+        ends.udp.detach()  # the transport owns it, and the other
         if results is not None:
             results.detach()
         undo.pop_all()
-    return Session(
-        client,
-        status,
-        rank,
-        transport,
-        on_failure,
-        presence,
-        SwitchPings.of(status),
-        options.link_rate or link_rate,
-        own,
-    )
+    return Joined(client, status, rank, transport, presence, SwitchPings.of(status), ends.link_rate, ends.own)
 
 
 def _reach_servers(

@@ -8,22 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from inagg._core import EngineError, Transport
-from inagg.errors import InaggError, IntegrityError, JobError, JobRank, PeerLostError, describe_loss
-from inagg.membership.control import ControlClient
+from inagg._core import EngineError
+from inagg.errors import InaggError, IntegrityError, JobError, PeerLostError, describe_loss
+from inagg.membership.beating import BeatTimes
+from inagg.membership.condition import REPORT_S, Condition
 from inagg.membership.heartbeat import Failure, RankHeartbeat
+from inagg.membership.joined import Joined
 from inagg.membership.mtu_probe import MtuProbe, silent_s
-from inagg.membership.multicast import MulticastWatch
-from inagg.membership.own_server import OwnServer
-from inagg.membership.pings import SwitchPings
-from inagg.membership.presence import Presence
 from inagg.membership.standing import GaveUp, Phase, Standing
-from inagg.sums.journal import NO_WAITS, Journal
+from inagg.sums.journal import Journal
 from inagg.sums.queue import SumQueue
 from inagg.sums.reduction import Callback
 from inagg_contract.aggregation import SERVER
-from inagg_contract.documents import OUTAGE_TIMEOUTS, JobStatus, LongestWait, Waits
-from inagg_contract.ranks import place
 
 _log = logging.getLogger(__name__)
 
@@ -32,8 +28,6 @@ FORKED = (
     "group in the parent only."
 )
 _DRAIN_S = 3.0  # a rank that leaves gives up its unfinished sums after this time without a packet
-# To report why the rank gives up, or what it has done. If the first fails, the end of its presence ends the job.
-_REPORT_S = 1.0
 
 
 class Session:
@@ -42,65 +36,32 @@ class Session:
     `sums` does all-reduces, `journal` notes all collectives.
 
     Args:
+        joined: closed with the session.
         on_failure: called, on any thread, when the job has ended early.
-        presence: closed with the session.
-        pings: of the job's switches. Without them this rank does not notice that a switch is down; the controller does.
-        link_rate: of the interface, in bits per second; None: unknown.
-        server: of this process; closed with the session.
     """
 
-    def __init__(
-        self,
-        client: ControlClient,
-        status: JobStatus,
-        rank: int,
-        transport: Transport,
-        on_failure: Callback = lambda: None,
-        presence: Presence | None = None,
-        pings: SwitchPings | None = None,
-        link_rate: float | None = None,
-        server: OwnServer | None = None,
-    ) -> None:
+    def __init__(self, joined: Joined, on_failure: Callback = lambda: None) -> None:
+        status = joined.status
         self.id = status.id
-        self.rank = rank
-        self._who = JobRank(status.id, status.name, rank)
+        self.rank = joined.rank
+        self._who = joined.who
         self.aggregation = status.aggregation
-        self._client = client
+        self._joined = joined
+        self._client = joined.client
         self._policy = status.policy
-        self._transport = transport
-        self._presence = presence
-        self._pings = pings or SwitchPings("", {})
-        self._link_rate = link_rate
-        self._server = server
+        self._transport = joined.transport
+        self._server = joined.server
         self._on_failure = on_failure
-        # rank -> its host and address. Known when all ranks have joined.
-        self.places: Mapping[int, str] = {}
-        self._silent_hosts: Callable[[float], Mapping[int, str]] = lambda _: {}
         self._joined_by = os.getpid()
         self._standing = Standing()
-        self._probe = MtuProbe(transport, client, status, rank)
-        self._waited_at_first = NO_WAITS  # of the probe's sum
-        # The sum for which this rank has waited longest: its digest, its number and its text.
-        self._longest = (0, 0, "")
-        self._multicast = MulticastWatch(transport, client, status, rank)
+        self._probe = MtuProbe(joined.transport, joined.client, status, joined.rank)
         self.journal = Journal()
         self.sums = SumQueue(
-            self, transport, workers=status.workers, words=status.words, journal=self.journal
+            self, joined.transport, workers=status.workers, words=status.words, journal=self.journal
         )
+        self._condition = Condition(joined, self.journal, self._job_failed)
         self._heartbeat = RankHeartbeat(
-            client,
-            self.id,
-            rank,
-            self._policy.heartbeat_interval_s,
-            OUTAGE_TIMEOUTS * self._policy.heartbeat_timeout_s,
-            self._job_failed,
-            self.journal,
-            self._waited,
-            (lambda: None) if server is None else server.chunks,
-            self._before_beat,
-            self._pings.down,
-            self._pause,
-            status.name,
+            joined.client, joined.who, BeatTimes.of(self._policy), self._condition, self.journal
         )
         self._heartbeat.start()
 
@@ -120,8 +81,23 @@ class Session:
             self._probe.run(timeout_s, check)
         except EngineError as error:
             raise self.translate(error) from error
-        self._waited_at_first = self._waited()
-        self._multicast.look()
+        self._condition.path_is_tried()
+
+    @property
+    def places(self) -> Mapping[int, str]:
+        """rank -> its host and address. Known when all ranks have joined."""
+        return self._condition.places
+
+    def learn_places(self, places: Mapping[int, str]) -> None:
+        """All ranks have joined, from these hosts and addresses."""
+        self._condition.places = places
+
+    def watch_hosts(self, silent: Callable[[float], Mapping[int, str]]) -> None:
+        """Lose ranks whose hosts are cut off from this one, though the controller may hear both.
+
+        silent: returns the ranks whose hosts have not answered for so many seconds, with their addresses.
+        """
+        self._condition.silent_hosts = silent
 
     def stats(self) -> dict[str, Any]:
         """Counters of the transport (packets, bytes, retransmits, RTT...), with job and rank.
@@ -134,43 +110,23 @@ class Session:
         waits = {rank: waited.model_dump() for rank, waited in sorted(self._heartbeat.waits.items())}
         for waited in waits.values():
             if (longest := waited["longest_wait"]) is not None:
-                longest["call"] = self._text_of(longest["collective"])
+                longest["call"] = self._condition.text_of(longest["collective"])
         return {
             **self._who._asdict(),
             "aggregation": self.aggregation,
-            "link_rate": self._link_rate,
+            "link_rate": self._joined.link_rate,
             **self._transport.stats(),
             "chunks": None if chunks is None else chunks.model_dump(),
-            "server_chunks": None if self._server is None else self._server.chunks(),
+            "server_chunks": self._condition.chunks(),
             "waits": waits,
             "places": dict(self.places),
         }
-
-    def _waited(self) -> Waits:
-        """Sums done, and how long this rank waited for others to begin them."""
-        stats, before = self._transport.stats(), self._waited_at_first
-        digest = stats["longest_wait_context"]
-        if digest != self._longest[0]:
-            number = self.journal.find(digest)
-            self._longest = (digest, number, self.journal.text(number))
-        longest = (
-            LongestWait(collective=self._longest[1], waited_s=stats["longest_wait_s"]) if digest else None
-        )
-        return Waits(
-            sums=stats["collectives_completed"] - before.sums,
-            waited_s=stats["waited_s"] - before.waited_s,
-            longest_wait=longest,
-        )
-
-    def _text_of(self, number: int) -> str:
-        _, longest, text = self._longest
-        return text if number == longest else self.journal.text(number)
 
     def catch_up(self) -> None:
         """Get the figures of all ranks that `stats` gives, as of now. It takes up to eight heartbeat intervals."""
         if self.failure is not None or self._standing.state.phase is not Phase.MEMBER:
             return
-        done = self._waited().sums
+        done = self._condition.waited().sums
         interval_s = self._policy.heartbeat_interval_s
         self._heartbeat.confer(
             8 * interval_s,
@@ -180,34 +136,6 @@ class Session:
                 and all(waited.sums >= done for waited in waits.values())
             ),
         )
-
-    def _pause(self) -> str:
-        """What kept this process from beating just now, so that it may have been given up; see `Presence.pause`."""
-        return "" if self._presence is None else self._presence.pause(self._policy.heartbeat_timeout_s / 2)
-
-    def watch_hosts(self, silent: Callable[[float], Mapping[int, str]]) -> None:
-        """Lose ranks whose hosts are cut off from this one, though the controller may hear both.
-
-        silent: returns the ranks whose hosts have not answered for so many seconds, with their addresses.
-        """
-        self._silent_hosts = silent
-
-    def _before_beat(self) -> Failure | None:
-        self._multicast.look()
-        self._pings.learn()
-        if self._server is not None and (why := self._server.failure) is not None:
-            give_up_on(self._client, self._who, f"the server in its process has ended: {why}")
-            return Failure(f"the server in this process has ended: {why}", ())
-        limit = silent_s(self._policy)
-        silent = self._silent_hosts(limit)
-        if not silent:
-            return None
-        places = {rank: self.places.get(rank) or place(None, ip) for rank, ip in silent.items()}
-        reason = (
-            f"no answer from there for {limit:g} s: the host is down, or the network on the way is broken"
-        )
-        give_up_on(self._client, self._who, f"it has {describe_loss([*silent], reason, places)}")
-        return Failure(reason, tuple(silent), places)
 
     # --- the end
 
@@ -253,7 +181,7 @@ class Session:
             ending = self._standing.state.ending
             if ending is None or (isinstance(ending, Failure) and ending.lost_ranks):
                 if self._server is not None:
-                    self._heartbeat.beat_once_more(_REPORT_S)  # its sums are done, so its server's are too
+                    self._heartbeat.beat_once_more(REPORT_S)  # its sums are done, so its server's are too
                 left = self._client.leave(self.id, self.rank)
                 if self._server is not None and left.state == "running":
                     self._server.linger(self._client, self.id)
@@ -264,8 +192,8 @@ class Session:
             self.sums.close()
             if self._server is not None:
                 self._server.close()
-            if self._presence is not None:
-                self._presence.close()
+            if self._joined.presence is not None:
+                self._joined.presence.close()
             self._client.close()
             # It refers to the group. Without it the group, and its connections, end with the program's last reference.
             self._on_failure = lambda: None
@@ -285,7 +213,7 @@ class Session:
             return
         self._transport.fail(ending.reason)
         self._heartbeat.stop()
-        give_up_on(self._client, self._who, ending.reason)
+        self._condition.give_up(ending.reason)
         self._on_failure()  # last: other ranks then know the reason when their connections break
 
     def _job_failed(self, failure: Failure) -> None:
@@ -335,10 +263,10 @@ class Session:
 
     def _unanswered(self, chunk: int) -> InaggError:
         """The error for the silence of what sums a chunk; it ends the job, if the controller has not ended it."""
-        self._heartbeat.confer(_REPORT_S, until=lambda: True)
+        self._heartbeat.confer(REPORT_S, until=lambda: True)
         if (failure := self.failure) is not None:
             return failure
-        if pause := self._pause():
+        if pause := self._condition.pause():
             self.fail(f"this process {pause}")
             return JobError(f"this process {pause}", **self._who._asdict(), chunk=chunk)
         error = self._probe.unanswered(chunk, silent_s(self._policy), self.places)
@@ -347,11 +275,3 @@ class Session:
             reason = f"it has {describe_loss(error.lost_ranks, error.reason, error.places)}"
         self.fail(reason)
         return error
-
-
-def give_up_on(client: ControlClient, who: JobRank, reason: str) -> None:
-    """Report to the controller that this rank gives up, so that the other ranks do not wait for it."""
-    try:
-        client.leave(who.job, who.rank, error=reason, timeout_s=_REPORT_S)
-    except InaggError as complaint:
-        _log.warning("%s: could not report to the controller why it gives up: %s", who, complaint)

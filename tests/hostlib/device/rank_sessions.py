@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from inagg._core import Transport
+from inagg.membership.joined import Joined
 from inagg.membership.session import Session
 from inagg.options import Options
 from inagg.sums.reduction import Reduction
@@ -40,7 +41,7 @@ def sessions(workers: int, words: int = 4, loss: float = 0.0) -> Iterator[list[S
                 local=("127.0.0.1", 0),
             )
             status = status_of(workers).model_copy(update={"words": words})
-            ranks.append(Session(HealthyController("http://127.0.0.1:9"), status, rank, transport))
+            ranks.append(Session(Joined(HealthyController("http://127.0.0.1:9"), status, rank, transport)))
             stack.callback(ranks[-1].close)
         yield ranks
 

@@ -10,6 +10,7 @@ import torch
 
 from inagg._core import Transport
 from inagg.errors import JobError
+from inagg.membership.joined import Joined
 from inagg.membership.own_server import OwnServer
 from inagg.membership.session import Session
 from inagg.options import Options
@@ -74,7 +75,7 @@ def _joined(client: Recorder, own: OwnServer, udp: socket.socket) -> Session:
         servers=[(HERE, own.udp_port)],
         socket_fd=udp.detach(),
     )
-    return Session(client, job, 0, transport, server=own)
+    return Session(Joined(client, job, 0, transport, server=own))
 
 
 def test_a_rank_reports_its_servers_chunks_once_more_before_it_leaves() -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from inagg.errors import InaggError, NetworkTimeoutError
+from inagg.membership.joined import Joined
 from inagg.membership.session import Session
 from inagg.options import Options
 from inagg_contract.documents import JobStatus, PacketCount, Waits
@@ -58,7 +59,7 @@ def sessions(workers: int, *, give_up_s: float = 120.0, **settings: Any) -> Iter
         ranks = []
         for rank in range(workers):
             transport = make_transport(switch.address, rank, workers, give_up_s=give_up_s, rto_initial_s=0.02)
-            ranks.append(Session(CountingController("http://127.0.0.1:9"), status, rank, transport))
+            ranks.append(Session(Joined(CountingController("http://127.0.0.1:9"), status, rank, transport)))
             stack.callback(ranks[-1].close)
         yield ranks
 
@@ -129,9 +130,9 @@ def test_if_no_packet_passes_the_error_comes_before_the_give_up_time() -> None:
 def test_the_sum_that_tries_the_path_is_not_counted_as_a_sum_that_a_rank_waited_for() -> None:
     with sessions(1) as (alone,):
         alone.try_path(60.0)
-        assert alone._waited() == Waits(sums=0, waited_s=0.0)
+        assert alone._condition.waited() == Waits(sums=0, waited_s=0.0)
         assert alone.sums.submit(torch.ones(10), options=OPTIONS, call="").wait(20.0)
-        assert alone._waited().sums == 1
+        assert alone._condition.waited().sums == 1
 
 
 def test_a_sum_that_is_given_up_names_the_mtu_among_the_causes() -> None:

@@ -27,7 +27,8 @@ from inagg.errors import (
     JobError,
 )
 from inagg.membership.assembly import Assembly
-from inagg.membership.join import _enter, confined_to
+from inagg.membership.join import _Agreed, _enter, confined_to
+from inagg.membership.joined import Joined
 from inagg.membership.presence import Presence, TcpPresence
 from inagg.membership.session import Session
 from inagg.options import Options
@@ -62,7 +63,9 @@ def session(workers: int = 1, on_failure: Callable[[], None] = lambda: None) -> 
             aggregator=switch.address,
             local=("127.0.0.1", 0),
         )
-        one = Session(HealthyController("http://127.0.0.1:9"), status_of(workers), 0, transport, on_failure)
+        one = Session(
+            Joined(HealthyController("http://127.0.0.1:9"), status_of(workers), 0, transport), on_failure
+        )
         try:
             yield one
         finally:
@@ -329,7 +332,7 @@ def test_a_process_that_is_refused_its_rank_does_not_leave_the_job() -> None:
 
     client = Refusing("http://127.0.0.1:9")
     with pytest.raises(ControllerRefusedError, match="already taken"):
-        _enter(client, JOB, "leased", "127.0.0.1", alone(), Options(), lambda: None)
+        _enter(client, _Agreed(JOB, "leased"), "127.0.0.1", alone(), Options(), lambda: None)
     assert client.left_with == "nothing"
 
 
@@ -356,7 +359,7 @@ def test_if_the_other_ranks_do_not_join_a_rank_leaves_with_the_reason() -> None:
 
     client = Waiting("http://127.0.0.1:9")
     with pytest.raises(JobError, match="have not registered"):
-        _enter(client, JOB, "leased", "127.0.0.1", alone(), Options(), lambda: None)
+        _enter(client, _Agreed(JOB, "leased"), "127.0.0.1", alone(), Options(), lambda: None)
     assert "have not registered" in (reasons[0] or "")
     assert client._closed
 

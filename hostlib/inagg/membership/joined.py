@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank has once it has joined a job."""
+
+from dataclasses import dataclass
+
+from inagg._core import Transport
+from inagg.errors import JobRank
+from inagg.membership.control import ControlClient
+from inagg.membership.own_server import OwnServer
+from inagg.membership.pings import SwitchPings
+from inagg.membership.presence import Presence
+from inagg_contract.documents import JobStatus
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Belongs to one session, which closes it.
+
+    status: of the job, with its servers. pings: of the job's switches; without them this rank does not notice that a
+    switch is down, but the controller does. link_rate: of the interface, in bits per second; None: unknown. server: of
+    this process; None if it serves no share of the job.
+    """
+
+    client: ControlClient
+    status: JobStatus
+    rank: int
+    transport: Transport
+    presence: Presence | None = None
+    pings: SwitchPings | None = None
+    link_rate: float | None = None
+    server: OwnServer | None = None
+
+    @property
+    def who(self) -> JobRank:
+        """The rank, in errors and in the log."""
+        return JobRank(self.status.id, self.status.name, self.rank)
