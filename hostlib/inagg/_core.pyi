@@ -47,6 +47,63 @@ class EngineError(RuntimeError):
     collective: int | None
     chunk: int | None
 
+@final
+class JobShape:
+    """What all ends of a job agree on: the engines of its ranks, and the servers that sum for it.
+
+    first_chunk: all chunks before it have been summed; for tests that cross the wrap of chunk numbers.
+
+    Raises ValueError for a number beyond its field on the wire. Whoever takes a JobShape checks the rest.
+    """
+
+    def __init__(
+        self, *, number: int, epoch: int, slots: int, words: int, workers: int, first_chunk: int = 0
+    ) -> None: ...
+
+@final
+class RetransmissionPolicy:
+    """When an engine asks for a result that does not come, and when it gives up, in seconds (docs/protocol.md, 6.1)."""
+
+    def __init__(
+        self,
+        *,
+        rto_initial_s: float = 0.1,
+        rto_min_s: float = 0.001,
+        rto_max_s: float = 1.0,
+        give_up_s: float = 120.0,
+        silent_s: float = math.inf,
+    ) -> None: ...
+
+@final
+class Route:
+    """Where a worker's contributions go: to the aggregator of a job on switches, or to all servers, or both of a job on
+    shared slots. Chunk c is of server (c mod slots) mod their number; likewise of one of the `roots` of a tree."""
+
+    def __init__(
+        self,
+        *,
+        aggregator: tuple[str, int] | None = None,
+        servers: Sequence[tuple[str, int]] = (),
+        roots: int = 1,
+    ) -> None: ...
+
+@final
+class Sockets:
+    """A worker's UDP sockets.
+
+    The first is either bound by the transport to `local` (ip, port; port 0 selects one) or given as `socket_fd`, the
+    descriptor of a bound socket, so that a worker can register its port before it knows its epoch. `results_fd` is the
+    descriptor of a second socket, bound to the job's multicast address.
+    """
+
+    def __init__(
+        self,
+        *,
+        local: tuple[str, int] | None = None,
+        socket_fd: int | None = None,
+        results_fd: int | None = None,
+    ) -> None: ...
+
 class EngineStats(TypedDict):
     """Counts since the start. Bytes are UDP payload: the inagg header and the words."""
 
@@ -174,22 +231,13 @@ class Engine:
 
     def __init__(
         self,
+        job: JobShape,
         *,
-        job: int,
         rank: int,
         member: int | None = None,
-        workers: int,
         ways: int = 1,
         ways_apart: bool = False,
-        epoch: int,
-        slots: int,
-        words: int,
-        rto_initial_s: float = 0.1,
-        rto_min_s: float = 0.001,
-        rto_max_s: float = 1.0,
-        give_up_s: float = 120.0,
-        silent_s: float = math.inf,
-        first_chunk: int = 0,
+        policy: RetransmissionPolicy = ...,
     ) -> None: ...
     def submit(
         self,
@@ -284,19 +332,7 @@ class HeldVersion(TypedDict):
 class ServedJob:
     """The sums of one job in host memory, for tests: no socket. `index`: of this one of the job's `servers`."""
 
-    def __init__(
-        self,
-        *,
-        job: int,
-        epoch: int,
-        slots: int,
-        words: int,
-        workers: int,
-        servers: int = 1,
-        index: int = 0,
-        first_chunk: int = 0,
-        relayed: bool = False,
-    ) -> None: ...
+    def __init__(self, job: JobShape, *, servers: int = 1, index: int = 0, relayed: bool = False) -> None: ...
     def receive(
         self, datagram: bytes, worker: int | None, congested: bool = False
     ) -> list[tuple[int | None, bytes]]:
@@ -350,11 +386,8 @@ class Server:
 
     def serve(
         self,
+        job: JobShape,
         *,
-        job: int,
-        epoch: int,
-        slots: int,
-        words: int,
         workers: Sequence[tuple[str, int]],
         servers: int = 1,
         index: int = 0,
@@ -380,41 +413,23 @@ class Server:
 class Transport:
     """One worker's engine on a UDP socket, run by its own thread. All methods are thread-safe.
 
-    The socket is either bound here to `local` (ip, port; port 0 selects one) or given as `socket_fd`, the descriptor of
-    a bound UDP socket, so that a worker can register its port before it knows its epoch. `results_fd` is the descriptor
-    of a second socket, bound to the job's multicast address. The transport takes the descriptors over: socket.detach()
-    them. If the constructor raises, they are still the caller's.
+    The transport takes the descriptors of `sockets` over: socket.detach() them. If the constructor raises, they are
+    still the caller's.
     Raises OSError if the socket cannot be made or connected.
     """
 
     def __init__(
         self,
+        job: JobShape,
         *,
-        job: int,
         rank: int,
         member: int | None = None,
-        workers: int,
-        roots: int = 1,
-        epoch: int,
-        slots: int,
-        words: int,
-        aggregator: tuple[str, int] | None = None,
-        servers: Sequence[tuple[str, int]] = (),
-        local: tuple[str, int] | None = None,
-        socket_fd: int | None = None,
-        results_fd: int | None = None,
-        rto_initial_s: float = 0.1,
-        rto_min_s: float = 0.001,
-        rto_max_s: float = 1.0,
-        give_up_s: float = 120.0,
-        silent_s: float = math.inf,
+        route: Route,
+        sockets: Sockets,
+        policy: RetransmissionPolicy = ...,
         spin_s: float = 0.0,
     ) -> None:
-        """Give the aggregator of a job on switches, or all servers, or both of a job on shared slots. Chunk c is of
-        server (c mod slots) mod their number.
-
-        spin_s: how long to poll for packets before sleeping, in seconds; see Options.spin_us.
-        """
+        """spin_s: how long to poll for packets before sleeping, in seconds; see Options.spin_us."""
 
     @property
     def local_address(self) -> tuple[str, int]: ...

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
-from inagg._core import Server
+from inagg._core import JobShape, Server
 from inagg.base_errors import ControllerError, ControllerRefusedError, InaggError
 from inagg.membership.control import ControlClient
 from inagg_contract.documents import ServedJob, ServerRegistration
@@ -130,10 +130,9 @@ class ServerAgent:
     def _serve(self, one: _Id, job: ServedJob) -> None:
         try:
             self.server.serve(
-                job=job.id,
-                epoch=job.epoch,
-                slots=job.slots,
-                words=job.words,
+                JobShape(
+                    number=job.id, epoch=job.epoch, slots=job.slots, words=job.words, workers=len(job.workers)
+                ),
                 workers=[(worker.ip, worker.udp_port) for worker in job.workers],
                 servers=job.servers,
                 index=job.index,

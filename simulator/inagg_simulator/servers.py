@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inagg._core import ServedJob
+from inagg._core import JobShape, ServedJob
 from inagg_simulator import reference
 
 
@@ -21,20 +21,10 @@ def make_servers(
     relayed: bool = False,
 ) -> list[ServedJob]:
     """The servers of a job, by index."""
-    return [
-        ServedJob(
-            job=job,
-            epoch=epoch,
-            slots=slots,
-            words=words,
-            workers=workers,
-            servers=servers,
-            index=index,
-            first_chunk=first_chunk,
-            relayed=relayed,
-        )
-        for index in range(servers)
-    ]
+    shape = JobShape(
+        number=job, epoch=epoch, slots=slots, words=words, workers=workers, first_chunk=first_chunk
+    )
+    return [ServedJob(shape, servers=servers, index=index, relayed=relayed) for index in range(servers)]
 
 
 @dataclass

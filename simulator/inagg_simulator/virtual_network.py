@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg._core import Engine, EngineError, LaneBits
+from inagg._core import Engine, EngineError, JobShape, LaneBits, RetransmissionPolicy
 from inagg_simulator.fabric import Fabric, Star, Switch
 from inagg_simulator.reference import CONGESTED, HEADER, decode
 from inagg_simulator.reference_switch import Aggregator, Job
@@ -180,21 +180,32 @@ class Network:
             self.step()
 
 
+def make_shape(
+    workers: int, *, slots: int, words: int, job: int = JOB, epoch: int = EPOCH, first_chunk: int = 0
+) -> JobShape:
+    return JobShape(
+        number=job, epoch=epoch, slots=slots, words=words, workers=workers, first_chunk=first_chunk
+    )
+
+
 def make_workers(
     workers: int,
     *,
     slots: int,
     words: int,
     job: int = JOB,
+    epoch: int = EPOCH,
+    first_chunk: int = 0,
     members: Sequence[int] | None = None,
-    roots: int = 1,
-    **settings: Any,
+    ways: int = 1,
+    ways_apart: bool = False,
+    **timers: float,
 ) -> list[Engine]:
-    """The engines of all ranks; settings are those of Engine. members: TreeFabric.members; None: one switch."""
-    settings.setdefault("epoch", EPOCH)
-    settings.setdefault("ways", roots)
+    """The engines of all ranks. members: TreeFabric.members; None: one switch. timers: of RetransmissionPolicy."""
+    shape = make_shape(workers, slots=slots, words=words, job=job, epoch=epoch, first_chunk=first_chunk)
+    policy = RetransmissionPolicy(**timers)
     return [
-        Engine(job=job, rank=rank, member=member, workers=workers, slots=slots, words=words, **settings)
+        Engine(shape, rank=rank, member=member, ways=ways, ways_apart=ways_apart, policy=policy)
         for rank, member in enumerate(range(workers) if members is None else members)
     ]
 
@@ -215,10 +226,10 @@ def make_aggregator(
 
 
 def make_network(
-    workers: int, *, slots: int, words: int, impairment: Impairment = PERFECT, seed: int = 0, **settings: Any
+    workers: int, *, slots: int, words: int, impairment: Impairment = PERFECT, seed: int = 0, **timers: Any
 ) -> Network:
-    """Workers around the reference aggregator."""
-    engines = make_workers(workers, slots=slots, words=words, **settings)
+    """Workers around the reference aggregator. timers: of RetransmissionPolicy."""
+    engines = make_workers(workers, slots=slots, words=words, **timers)
     aggregator = make_aggregator(workers, slots=slots, words=words)
     return Network(engines, aggregator, impairment, random.Random(seed))
 

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from inagg._core import Transport
+from inagg._core import RetransmissionPolicy, Route, Sockets, Transport
 from inagg_simulator.reference import decode
 from inagg_simulator.reference_switch import Aggregator
-from inagg_simulator.virtual_network import EPOCH, JOB, make_aggregator
+from inagg_simulator.virtual_network import make_aggregator, make_shape
 
 WORDS = 4
 SLOTS = 16
@@ -94,18 +94,19 @@ class LoopbackSwitch:
 
 
 def make_transport(
-    aggregator: tuple[str, int], rank: int = 0, workers: int = 1, **settings: Any
+    aggregator: tuple[str, int],
+    rank: int = 0,
+    workers: int = 1,
+    sockets: Sockets | None = None,
+    **timers: float,
 ) -> Transport:
-    settings.setdefault("local", ("127.0.0.1", 0))
+    """timers: of RetransmissionPolicy."""
     return Transport(
-        job=JOB,
+        make_shape(workers, slots=SLOTS, words=WORDS),
         rank=rank,
-        workers=workers,
-        epoch=EPOCH,
-        slots=SLOTS,
-        words=WORDS,
-        aggregator=aggregator,
-        **settings,
+        route=Route(aggregator=aggregator),
+        sockets=sockets or Sockets(local=("127.0.0.1", 0)),
+        policy=RetransmissionPolicy(**timers),
     )
 
 

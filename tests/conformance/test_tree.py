@@ -120,7 +120,7 @@ class Trees:
                 slots=example.slots,
                 words=WORDS,
                 members=fabric.members,
-                roots=roots,
+                ways=roots,
                 epoch=epoch,
                 first_chunk=example.first_chunk,
             )

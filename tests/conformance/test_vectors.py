@@ -98,18 +98,9 @@ def test_the_core_unpacks_sums(vector: dict[str, Any], result: str) -> None:
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_the_core_sends_these_packets_for_these_results(name: str) -> None:
     vectors = load(name)
-    engines = [
-        _core.Engine(
-            job=vectors["job"],
-            rank=rank,
-            workers=vectors["workers"],
-            epoch=vectors["epoch"],
-            slots=vectors["slots"],
-            words=vectors["words"],
-            first_chunk=vectors["first_chunk"],
-        )
-        for rank in range(vectors["workers"])
-    ]
+    shape = {name: vectors[name] for name in ("workers", "epoch", "slots", "words", "first_chunk")}
+    job = _core.JobShape(number=vectors["job"], **shape)
+    engines = [_core.Engine(job, rank=rank) for rank in range(vectors["workers"])]
     outputs = [[array(own) for own in collective["inputs"]] for collective in vectors["collectives"]]
 
     def submit(index: int) -> None:

@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inagg._core import Transport
+from inagg._core import Route, Sockets, Transport
 from inagg.counters import straggler
 from inagg.errors import ControllerError, InaggError, JobRank
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatMonitor
+from inagg.membership.join import _retransmission
+from inagg.membership.own_server import shape_of
 from inagg.sums.journal import Journal
 from inagg_contract.documents import JobStatus, read
 from tests.controller.heartbeats import Rank, make_heartbeat
@@ -166,22 +168,14 @@ def test_a_transport_can_be_made_of_every_job_that_is_read(document: Any) -> Non
         status = read(JobStatus, JOB | document if isinstance(document, dict) else document)
     except ValueError:
         return
-    policy = status.policy
     assert status.aggregator is not None
     Transport(
-        local=("127.0.0.1", 0),
-        job=status.id,
+        shape_of(status),
         rank=status.workers - 1,
         member=0,
-        workers=status.workers,
-        epoch=status.epoch,
-        slots=status.slots,
-        words=status.words,
-        aggregator=("127.0.0.1", status.aggregator.udp_port),
-        rto_initial_s=policy.rto_initial_s,
-        rto_min_s=policy.rto_min_s,
-        rto_max_s=policy.rto_max_s,
-        give_up_s=policy.give_up_s,
+        route=Route(aggregator=("127.0.0.1", status.aggregator.udp_port)),
+        sockets=Sockets(local=("127.0.0.1", 0)),
+        policy=_retransmission(status.policy),
     ).close()
 
 

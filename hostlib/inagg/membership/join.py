@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from torch.distributed import DistStoreError
 
-from inagg._core import Transport, check_lanes
+from inagg._core import RetransmissionPolicy, Route, Sockets, Transport, check_lanes
 from inagg.errors import ConfigurationError, InaggError, JobError, JobRank
 from inagg.membership.assembly import Assembly, describe
 from inagg.membership.condition import give_up_on
@@ -23,13 +23,13 @@ from inagg.membership.interface import interface_of, source_address
 from inagg.membership.joined import Joined
 from inagg.membership.mtu_probe import silent_s
 from inagg.membership.multicast import open_socket
-from inagg.membership.own_server import OwnServer, bind
+from inagg.membership.own_server import OwnServer, bind, shape_of
 from inagg.membership.pings import SwitchPings
 from inagg.membership.room import create_job
 from inagg.membership.session import Session
 from inagg.options import Options, parse_cpus
 from inagg.sums.reduction import Callback
-from inagg_contract.documents import JobStatus, RegisteredWorker
+from inagg_contract.documents import JobStatus, Policy, RegisteredWorker
 from inagg_contract.ranks import name_job, name_ranks, place
 
 _log = logging.getLogger(__name__)
@@ -352,41 +352,47 @@ def _begin(
         )
         undo.callback(presence.close)
         results: socket.socket | None = None
-        way: dict[str, Any] = {}
+        aggregator: tuple[str, int] | None = None
         if status.aggregator is not None:
             # No result comes before this rank has contributed to it.
             results = undo.enter_context(_join_multicast(client, status, rank, ends.address))
-            way["aggregator"] = (status.aggregator.ip, status.aggregator.udp_port)
-            way["results_fd"] = None if results is None else results.fileno()
+            aggregator = (status.aggregator.ip, status.aggregator.udp_port)
         if status.aggregation == "leased":
-            way["roots"] = sum(not switch.above for switch in status.tree) or 1
+            roots = sum(not switch.above for switch in status.tree) or 1
+            route = Route(aggregator=aggregator, roots=roots)
         else:
             job = _reach_servers(client, status, ends.own, options.setup_timeout_s, check)
-            way["servers"] = [(server.ip, server.udp_port) for server in job.servers]
+            servers = [(server.ip, server.udp_port) for server in job.servers]
+            route = Route(aggregator=aggregator, servers=servers)
             status = status.model_copy(update={"servers": job.servers})
+        sockets = Sockets(
+            socket_fd=ends.udp.fileno(), results_fd=None if results is None else results.fileno()
+        )
         with confined_to(options.cpus):
             transport = Transport(
-                socket_fd=ends.udp.fileno(),
-                job=status.id,
+                shape_of(status),
                 rank=rank,
                 member=status.member,
-                workers=status.workers,
-                epoch=status.epoch,
-                slots=status.slots,
-                words=status.words,
-                rto_initial_s=policy.rto_initial_s,
-                rto_min_s=policy.rto_min_s,
-                rto_max_s=policy.rto_max_s,
-                give_up_s=policy.give_up_s,
-                silent_s=silent_s(policy),
+                route=route,
+                sockets=sockets,
+                policy=_retransmission(policy),
                 spin_s=options.spin_us * 1e-6,
-                **way,
             )
         ends.udp.detach()  # the transport owns it, and the other
         if results is not None:
             results.detach()
         undo.pop_all()
     return Joined(client, status, rank, transport, presence, SwitchPings.of(status), ends.link_rate, ends.own)
+
+
+def _retransmission(policy: Policy) -> RetransmissionPolicy:
+    return RetransmissionPolicy(
+        rto_initial_s=policy.rto_initial_s,
+        rto_min_s=policy.rto_min_s,
+        rto_max_s=policy.rto_max_s,
+        give_up_s=policy.give_up_s,
+        silent_s=silent_s(policy),
+    )
 
 
 def _reach_servers(

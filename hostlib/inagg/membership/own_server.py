@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Self
 
-from inagg._core import Server
+from inagg._core import JobShape, Server
 from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.membership.control import ControlClient
 from inagg_contract.documents import JobStatus
@@ -70,10 +70,7 @@ class OwnServer:
         """
         try:
             self._shared.server.serve(
-                job=job.id,
-                epoch=job.epoch,
-                slots=job.slots,
-                words=job.words,
+                shape_of(job),
                 workers=[(member.ip, member.udp_port) for member in job.members],
                 servers=len(job.servers),
                 index=index,
@@ -128,6 +125,11 @@ class OwnServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def shape_of(job: JobStatus) -> JobShape:
+    """What the core has to know of a job at all its ends."""
+    return JobShape(number=job.id, epoch=job.epoch, slots=job.slots, words=job.words, workers=job.workers)
 
 
 def bind(address: str) -> socket.socket:

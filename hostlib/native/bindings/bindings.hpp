@@ -26,6 +26,21 @@ namespace inagg {
 
 using IpPort = std::pair<std::string, std::uint16_t>;
 
+// Where a worker's contributions go: to the aggregator of a switch, to servers, or, in a job on shared slots,
+// to the aggregator with servers behind it. Its chunks go in turns to the servers, or to the roots of a tree.
+struct Route {
+    std::optional<IpPort> aggregator;
+    std::vector<IpPort> servers;
+    unsigned roots = 1;
+};
+
+// A worker's sockets: bound here to `local`, or given as the descriptors of bound ones.
+struct Sockets {
+    std::optional<IpPort> local;
+    std::optional<int> socket_fd;
+    std::optional<int> results_fd;  // at the job's multicast address
+};
+
 // Give one of both. Throws std::invalid_argument, std::system_error.
 inline UdpSocket open_socket(const std::optional<IpPort>& local, std::optional<int> socket_fd) {
     if (local.has_value() == socket_fd.has_value()) {
@@ -92,16 +107,12 @@ struct KeptAlive {
     nanobind::object staging = {};
 };
 
-// Throws std::invalid_argument.
-EngineConfig make_config(unsigned job, unsigned rank, std::optional<unsigned> member, unsigned workers,
-                         unsigned ways, bool ways_apart, std::uint64_t epoch, std::uint64_t slots,
-                         unsigned words, double rto_initial, double rto_min, double rto_max, double give_up,
-                         double silent, std::uint32_t first_chunk);
 [[noreturn]] void raise_engine_error(const Failure& failure, const EngineConfig& config);
 nanobind::object failure_object(const std::optional<Failure>& failure, const EngineConfig& config);
 nanobind::dict to_dict(const EngineStats& stats);
 nanobind::dict to_dict(const TransportStats& stats);
 
+void define_settings(nanobind::module_& m);
 void define_staging(nanobind::module_& m);
 void define_engine(nanobind::module_& m);
 void define_transport(nanobind::module_& m);

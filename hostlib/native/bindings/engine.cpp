@@ -140,18 +140,19 @@ void define_engine(nb::module_& m) {
     nb::class_<PyEngine>(m, "Engine")
         .def(
             "__init__",
-            [](PyEngine* self, unsigned job, unsigned rank, std::optional<unsigned> member, unsigned workers,
-               unsigned ways, bool ways_apart, std::uint64_t epoch, std::uint64_t slots, unsigned words,
-               double rto_initial, double rto_min, double rto_max, double give_up, double silent,
-               std::uint32_t first_chunk) {
-                new (self)
-                    PyEngine(make_config(job, rank, member, workers, ways, ways_apart, epoch, slots, words,
-                                         rto_initial, rto_min, rto_max, give_up, silent, first_chunk));
+            [](PyEngine* self, const JobShape& job, unsigned rank, std::optional<unsigned> member,
+               unsigned ways, bool ways_apart, const RetransmissionPolicy& policy) {
+                const EngineConfig config{.job = job,
+                                          .rank = rank,
+                                          .member = member.value_or(rank),
+                                          .ways = ways,
+                                          .ways_apart = ways_apart,
+                                          .policy = policy};
+                config.validate();
+                new (self) PyEngine(config);
             },
-            nb::kw_only(), "job"_a, "rank"_a, "member"_a = nb::none(), "workers"_a, "ways"_a = 1,
-            "ways_apart"_a = false, "epoch"_a, "slots"_a, "words"_a, "rto_initial_s"_a = 0.1,
-            "rto_min_s"_a = 0.001, "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0,
-            "silent_s"_a = RetransmissionPolicy{}.silent, "first_chunk"_a = 0)
+            "job"_a, nb::kw_only(), "rank"_a, "member"_a = nb::none(), "ways"_a = 1, "ways_apart"_a = false,
+            "policy"_a = RetransmissionPolicy{})
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,
              "residual"_a.noconvert() = nb::none(), "now"_a = 0.0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// inagg._core: the module, its errors, configuration and statistics. The signatures and their meaning stand
+// inagg._core: the module, its errors and statistics. The signatures and their meaning stand
 // in hostlib/inagg/_core.pyi.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -23,7 +23,7 @@ nb::object make_engine_error(const Failure& failure, const EngineConfig& config)
     nb::object error = nb::borrow(engine_error_type)(failure.message);
     error.attr("code") = name(failure.code);
     error.attr("message") = failure.message;
-    error.attr("job") = config.job;
+    error.attr("job") = config.job.number;
     error.attr("rank") = config.rank;
     error.attr("collective") = failure.collective;
     error.attr("chunk") = failure.chunk;
@@ -70,32 +70,6 @@ void define_pulse(nb::module_& m) {
 }
 
 }  // namespace
-
-EngineConfig make_config(unsigned job, unsigned rank, std::optional<unsigned> member, unsigned workers,
-                         unsigned ways, bool ways_apart, std::uint64_t epoch, std::uint64_t slots,
-                         unsigned words, double rto_initial, double rto_min, double rto_max, double give_up,
-                         double silent, std::uint32_t first_chunk) {
-    if (job > UINT16_MAX || epoch > UINT32_MAX || slots > UINT32_MAX) {
-        throw std::invalid_argument("job must fit 16 bits, epoch and slots 32");
-    }
-    const EngineConfig config{.job = static_cast<std::uint16_t>(job),
-                              .rank = rank,
-                              .member = member.value_or(rank),
-                              .workers = workers,
-                              .ways = ways,
-                              .ways_apart = ways_apart,
-                              .epoch = static_cast<std::uint32_t>(epoch),
-                              .slots = static_cast<std::uint32_t>(slots),
-                              .words = words,
-                              .policy = {.rto_initial = rto_initial,
-                                         .rto_min = rto_min,
-                                         .rto_max = rto_max,
-                                         .give_up = give_up,
-                                         .silent = silent},
-                              .first_chunk = first_chunk};
-    config.validate();
-    return config;
-}
 
 nb::dict to_dict(const EngineStats& stats) {
     nb::dict out;
@@ -162,6 +136,7 @@ NB_MODULE(_core, m) {
     m.attr("ErrorCode") =
         literal[nb::make_tuple("checksum", "kind_mismatch", "give_up", "silent", "failed", "closed")];
     inagg::define_errors(m);
+    inagg::define_settings(m);
     inagg::define_staging(m);
     inagg::define_engine(m);
     inagg::define_transport(m);

@@ -25,25 +25,6 @@ using namespace nb::literals;
 namespace inagg {
 namespace {
 
-ServedJobConfig served_config(unsigned job, std::uint64_t epoch, std::uint64_t slots, unsigned words,
-                              unsigned workers, unsigned servers, unsigned index, std::uint32_t first_chunk,
-                              bool relayed) {
-    if (job > UINT16_MAX || epoch > UINT32_MAX || slots > UINT32_MAX) {
-        throw std::invalid_argument("job must fit 16 bits, epoch and slots 32");
-    }
-    const ServedJobConfig config{.job = static_cast<std::uint16_t>(job),
-                                 .epoch = static_cast<std::uint32_t>(epoch),
-                                 .slots = static_cast<std::uint32_t>(slots),
-                                 .words = words,
-                                 .workers = workers,
-                                 .servers = servers,
-                                 .index = index,
-                                 .first_chunk = first_chunk,
-                                 .relayed = relayed};
-    config.validate();
-    return config;
-}
-
 template <std::size_t N>
 nb::dict to_dict(const std::array<const char*, N>& names, const std::array<std::uint64_t, N>& counts) {
     nb::dict out;
@@ -119,16 +100,14 @@ class PyServer {
 
     std::optional<std::string> failure() const { return server_.failure(); }
 
-    void serve(unsigned job, std::uint64_t epoch, std::uint64_t slots, unsigned words,
-               const std::vector<IpPort>& workers, unsigned servers, unsigned index,
+    void serve(const JobShape& job, const std::vector<IpPort>& workers, unsigned servers, unsigned index,
                const std::optional<IpPort>& relay) {
         std::vector<UdpAddress> addresses;
         for (const auto& [ip, port] : workers) {
             addresses.push_back({ip, port});
         }
-        const ServedJobConfig config =
-            served_config(job, epoch, slots, words, static_cast<unsigned>(workers.size()), servers, index, 0,
-                          relay.has_value());
+        const ServedJobConfig config{
+            .job = job, .servers = servers, .index = index, .relayed = relay.has_value()};
         std::optional<UdpAddress> way;
         if (relay) {
             way = UdpAddress{relay->first, relay->second};
@@ -194,13 +173,10 @@ void define_server(nb::module_& m) {
     nb::class_<ServedJob>(m, "ServedJob")
         .def(
             "__init__",
-            [](ServedJob* self, unsigned job, std::uint64_t epoch, std::uint64_t slots, unsigned words,
-               unsigned workers, unsigned servers, unsigned index, std::uint32_t first_chunk, bool relayed) {
-                new (self) ServedJob(
-                    served_config(job, epoch, slots, words, workers, servers, index, first_chunk, relayed));
+            [](ServedJob* self, const JobShape& job, unsigned servers, unsigned index, bool relayed) {
+                new (self) ServedJob({.job = job, .servers = servers, .index = index, .relayed = relayed});
             },
-            nb::kw_only(), "job"_a, "epoch"_a, "slots"_a, "words"_a, "workers"_a, "servers"_a = 1,
-            "index"_a = 0, "first_chunk"_a = 0, "relayed"_a = false)
+            "job"_a, nb::kw_only(), "servers"_a = 1, "index"_a = 0, "relayed"_a = false)
         .def("receive", &receive, "datagram"_a, "worker"_a.none(), "congested"_a = false)
         .def("held", &held, "chunk"_a)
         .def_prop_ro("memory", [](const ServedJob& self) { return self.config().memory(); })
@@ -219,8 +195,8 @@ void define_server(nb::module_& m) {
             nb::kw_only(), "local"_a = nb::none(), "socket_fd"_a = nb::none(), "memory"_a)
         .def_prop_ro("local_address", &PyServer::local_address)
         .def_prop_ro("failure", &PyServer::failure)
-        .def("serve", &PyServer::serve, nb::kw_only(), "job"_a, "epoch"_a, "slots"_a, "words"_a, "workers"_a,
-             "servers"_a = 1, "index"_a = 0, "relay"_a = nb::none())
+        .def("serve", &PyServer::serve, "job"_a, nb::kw_only(), "workers"_a, "servers"_a = 1, "index"_a = 0,
+             "relay"_a = nb::none())
         .def("drop", &PyServer::drop, "job"_a, "epoch"_a)
         .def("stats", &PyServer::stats)
         .def("chunks", &PyServer::chunks, "job"_a, "epoch"_a)

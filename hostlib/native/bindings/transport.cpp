@@ -223,54 +223,55 @@ UdpSocket prepared(UdpSocket socket) {
     return socket;
 }
 
+// With both, the switch is the only destination, and servers answer beside it.
+Peers peers_of(const Route& route) {
+    Peers peers;
+    for (const auto& [ip, port] : route.servers) {
+        (route.aggregator ? peers.sources : peers.destinations).push_back(to_sockaddr({ip, port}));
+    }
+    if (route.aggregator && !route.servers.empty()) {
+        peers.destinations.push_back(to_sockaddr({route.aggregator->first, route.aggregator->second}));
+    }
+    return peers;
+}
+
+// Takes over the descriptors, unless it throws.
+void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::optional<unsigned> member,
+                    const Route& route, const Sockets& sockets, const RetransmissionPolicy& policy,
+                    double spin) {
+    const auto& [aggregator, servers, roots] = route;
+    if (!aggregator && servers.empty()) {
+        throw std::invalid_argument("give aggregator, servers or both");
+    }
+    const EngineConfig config{.job = job,
+                              .rank = rank,
+                              .member = member.value_or(rank),
+                              .ways = servers.empty() ? roots : static_cast<unsigned>(servers.size()),
+                              .ways_apart = !aggregator,
+                              .policy = policy};
+    config.validate();
+    Peers peers = peers_of(route);
+    std::optional<UdpSocket> results;
+    if (sockets.results_fd && aggregator) {
+        results.emplace(connected(UdpSocket::duplicate_of(*sockets.results_fd), *aggregator));
+    }
+    UdpSocket socket = open_socket(sockets.local, sockets.socket_fd);
+    new (self) PyTransport(
+        config, servers.empty() ? connected(std::move(socket), *aggregator) : prepared(std::move(socket)),
+        std::move(results), std::move(peers), spin);
+    for (const std::optional<int> given : {sockets.socket_fd, sockets.results_fd}) {
+        if (given) {
+            const Descriptor taken_over(*given);  // the duplicate stays
+        }
+    }
+}
+
 }  // namespace
 
 void define_transport(nb::module_& m) {
     nb::class_<PyTransport>(m, "Transport")
-        .def(
-            "__init__",
-            [](PyTransport* self, unsigned job, unsigned rank, std::optional<unsigned> member,
-               unsigned workers, unsigned roots, std::uint64_t epoch, std::uint64_t slots, unsigned words,
-               const std::optional<IpPort>& aggregator, const std::vector<IpPort>& servers,
-               const std::optional<IpPort>& local, std::optional<int> socket_fd,
-               std::optional<int> results_fd, double rto_initial, double rto_min, double rto_max,
-               double give_up, double silent, double spin) {
-                if (!aggregator && servers.empty()) {
-                    throw std::invalid_argument("give aggregator, servers or both");
-                }
-                // With both, the switch is the only destination, and servers answer beside it.
-                const bool apart = !aggregator;
-                const auto ways = servers.empty() ? roots : static_cast<unsigned>(servers.size());
-                const EngineConfig config =
-                    make_config(job, rank, member, workers, ways, apart, epoch, slots, words, rto_initial,
-                                rto_min, rto_max, give_up, silent, 0);
-                Peers peers;
-                for (const auto& [ip, port] : servers) {
-                    (apart ? peers.destinations : peers.sources).push_back(to_sockaddr({ip, port}));
-                }
-                if (aggregator && !servers.empty()) {
-                    peers.destinations.push_back(to_sockaddr({aggregator->first, aggregator->second}));
-                }
-                std::optional<UdpSocket> results;
-                if (results_fd && aggregator) {
-                    results.emplace(connected(UdpSocket::duplicate_of(*results_fd), *aggregator));
-                }
-                UdpSocket socket = open_socket(local, socket_fd);
-                new (self) PyTransport(
-                    config,
-                    servers.empty() ? connected(std::move(socket), *aggregator) : prepared(std::move(socket)),
-                    std::move(results), std::move(peers), spin);
-                for (const std::optional<int> given : {socket_fd, results_fd}) {
-                    if (given) {
-                        const Descriptor taken_over(*given);  // the duplicate stays
-                    }
-                }
-            },
-            nb::kw_only(), "job"_a, "rank"_a, "member"_a = nb::none(), "workers"_a, "roots"_a = 1, "epoch"_a,
-            "slots"_a, "words"_a, "aggregator"_a = nb::none(), "servers"_a = std::vector<IpPort>(),
-            "local"_a = nb::none(), "socket_fd"_a = nb::none(), "results_fd"_a = nb::none(),
-            "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.001, "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0,
-            "silent_s"_a = RetransmissionPolicy{}.silent, "spin_s"_a = 0.0)
+        .def("__init__", &make_transport, "job"_a, nb::kw_only(), "rank"_a, "member"_a = nb::none(),
+             "route"_a, "sockets"_a, "policy"_a = RetransmissionPolicy{}, "spin_s"_a = 0.0)
         .def_prop_ro("local_address", &PyTransport::local_address)
         .def("submit", &PyTransport::submit_array, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,

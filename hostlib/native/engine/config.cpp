@@ -2,7 +2,6 @@
 #include "engine/config.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "wire/require.hpp"
@@ -29,34 +28,29 @@ void RetransmissionPolicy::validate() const {
 }
 
 void EngineConfig::validate() const {
-    require(job >= 1, "job is 0; jobs are 1 to 65535");
-    require_workers(workers);
-    require(rank < workers, "rank is " + std::to_string(rank) + " of " + std::to_string(workers) +
-                                " workers; ranks start at 0");
+    job.validate(MAX_SLOTS);
+    require_workers(job.workers);
+    require(rank < job.workers, "rank is " + std::to_string(rank) + " of " + std::to_string(job.workers) +
+                                    " workers; ranks start at 0");
     require(member < MAX_MEMBERS, "member is " + std::to_string(member) + "; a switch has members 0 to " +
                                       std::to_string(MAX_MEMBERS - 1));
-    require(epoch != 0, "epoch is 0, which no job has");
-    require(std::has_single_bit(slots) && slots <= MAX_SLOTS, "slots is " + std::to_string(slots) +
-                                                                  "; it must be a power of two, at most " +
-                                                                  std::to_string(MAX_SLOTS));
-    require(1 <= ways && ways <= std::min(slots, MAX_WAYS),
+    require(1 <= ways && ways <= std::min(job.slots, MAX_WAYS),
             "there are " + std::to_string(ways) + " roots or servers; there must be 1 to " +
-                std::to_string(MAX_WAYS) + ", and no more than the " + std::to_string(slots) + " slots");
-    require_words(words);
+                std::to_string(MAX_WAYS) + ", and no more than the " + std::to_string(job.slots) + " slots");
     policy.validate();
 }
 
 std::uint32_t EngineConfig::window_bound() const {
-    return window_limit == 0 ? slots : std::min(slots, window_limit);
+    return window_limit == 0 ? job.slots : std::min(job.slots, window_limit);
 }
 
 std::string EngineConfig::who() const {
-    return "job " + std::to_string(job) + ", rank " + std::to_string(rank);
+    return "job " + std::to_string(job.number) + ", rank " + std::to_string(rank);
 }
 
 void EngineConfig::validate(const Request& request) const {
-    const LaneFormat format(request.lane_bits, workers);
-    require(request.elements() / format.block_elements(words) < MAX_BLOCKS,
+    const LaneFormat format(request.lane_bits, job.workers);
+    require(request.elements() / format.block_elements(job.words) < MAX_BLOCKS,
             "a collective of " + std::to_string(request.elements()) + " elements has too many blocks");
     if (const auto* staging = std::get_if<Staging*>(&request.data)) {
         validate(**staging);
@@ -71,10 +65,10 @@ void EngineConfig::validate(const Request& request) const {
 }
 
 void EngineConfig::validate(const Staging& staging) const {
-    require(staging.format().workers() == workers && staging.words() == words,
+    require(staging.format().workers() == job.workers && staging.words() == job.words,
             "the Staging is for " + std::to_string(staging.format().workers()) + " workers and packets of " +
-                std::to_string(staging.words()) + " words; the job has " + std::to_string(workers) +
-                " workers and " + std::to_string(words) + " words");
+                std::to_string(staging.words()) + " words; the job has " + std::to_string(job.workers) +
+                " workers and " + std::to_string(job.words) + " words");
     staging.require_new();
 }
 

@@ -7,27 +7,22 @@
 
 #include "engine/collective.hpp"
 #include "engine/rtt.hpp"
+#include "wire/job.hpp"
 
 namespace inagg {
 
 struct EngineConfig {
-    std::uint16_t job = 0;
+    JobShape job;
     unsigned rank = 0;
     unsigned member = 0;      // of the switch that it sends to; in a star its rank
-    unsigned workers = 0;     // of the whole job
     unsigned ways = 1;        // that its chunks go in turns, to the roots of a tree or to servers
     bool ways_apart = false;  // each has an address to which the worker sends
-    std::uint32_t epoch = 0;
-    std::uint32_t slots = 0;  // S
-    unsigned words = 0;
     RetransmissionPolicy policy;
-    // Jobs begin at chunk 0 (protocol.md, 7). Tests begin elsewhere to cross the wrap of chunk numbers.
-    std::uint32_t first_chunk = 0;
     // The most chunks in flight; 0: S.
     std::uint32_t window_limit = 0;
 
     // Which of the ways a chunk goes (protocol.md, 5.5 and 5.6).
-    unsigned way_of(std::uint32_t chunk) const { return (chunk & (slots - 1)) % ways; }
+    unsigned way_of(std::uint32_t chunk) const { return (chunk & (job.slots - 1)) % ways; }
 
     // The most chunks in flight, S taken into account.
     std::uint32_t window_bound() const;

@@ -6,12 +6,12 @@
 namespace inagg {
 
 ContributionCodec::ContributionCodec(const EngineConfig& config)
-    : job_(config.job),
+    : job_(config.job.number),
       rank_(config.rank),
       member_(static_cast<std::uint8_t>(config.member)),
-      epoch_(config.epoch),
-      workers_(config.workers),
-      words_(config.words) {
+      epoch_(config.job.epoch),
+      workers_(config.job.workers),
+      words_(config.job.words) {
     for (unsigned rank = 0; rank < workers_; ++rank) {
         rank_marks_ += mark_of_rank(rank);
     }

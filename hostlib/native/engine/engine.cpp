@@ -19,16 +19,16 @@ constexpr std::size_t LONGEST_RUN = 64;
 Engine::Engine(const EngineConfig& config)
     : config_(config),
       codec_(config),
-      collectives_(config.first_chunk),
-      oldest_chunk_(config.first_chunk),
+      collectives_(config.job.first_chunk),
+      oldest_chunk_(config.job.first_chunk),
       recovery_(config_) {
     config.validate();
     apart_.resize(config.ways_apart ? config.ways : 1);
     run_.reserve(LONGEST_RUN);
-    slots_.reserve(config.slots);
-    for (std::uint32_t index = 0; index < config.slots; ++index) {
-        const std::uint32_t offset = (index - config.first_chunk) & (config.slots - 1);
-        slots_.emplace_back(config.first_chunk + offset);
+    slots_.reserve(config.job.slots);
+    for (std::uint32_t index = 0; index < config.job.slots; ++index) {
+        const std::uint32_t offset = (index - config.job.first_chunk) & (config.job.slots - 1);
+        slots_.emplace_back(config.job.first_chunk + offset);
     }
 }
 
@@ -41,7 +41,7 @@ void Engine::submit(Ticket ticket, const Request& request, double now) {
         return;
     }
     Collective& collective =
-        collectives_.push(ticket, request, config_.workers, config_.slots, config_.words);
+        collectives_.push(ticket, request, config_.job.workers, config_.job.slots, config_.job.words);
     if (collective.staging() != nullptr) {
         staged_.push_back(&collective);
     }
@@ -100,7 +100,7 @@ void Engine::place_collectives() {
 }
 
 void Engine::start_chunks(Collective& collective, std::uint32_t first, std::uint32_t count) {
-    for (std::uint32_t i = 0; i < std::min(count, config_.slots); ++i) {
+    for (std::uint32_t i = 0; i < std::min(count, config_.job.slots); ++i) {
         try_start(first + i, collective);
     }
 }
@@ -402,7 +402,7 @@ void Engine::refuse(Slot& slot, const Fault& fault) {
 void Engine::finish_chunk(Slot& slot, const Announcement& announced) {
     Collective& collective = slot.collective();
     const auto [role, part, block] = slot.assignment();
-    slot.finish(config_.slots);
+    slot.finish(config_.job.slots);
     while (slot_of(oldest_chunk_).chunk() != oldest_chunk_) {
         ++oldest_chunk_;
     }

@@ -86,8 +86,8 @@ class Engine {
     Activity activity() const;
 
   private:
-    Slot& slot_of(std::uint32_t chunk) { return slots_[chunk & (config_.slots - 1)]; }
-    const Slot& slot_of(std::uint32_t chunk) const { return slots_[chunk & (config_.slots - 1)]; }
+    Slot& slot_of(std::uint32_t chunk) { return slots_[chunk & (config_.job.slots - 1)]; }
+    const Slot& slot_of(std::uint32_t chunk) const { return slots_[chunk & (config_.job.slots - 1)]; }
 
     // Starting chunks.
     bool anything_unfinished() const {

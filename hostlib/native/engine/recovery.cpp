@@ -30,7 +30,7 @@ constexpr double HELD_RTTS = 6;
 
 Recovery::Recovery(const EngineConfig& config)
     : config_(config),
-      asked_(std::max(config.slots, LEAST_ASKED)),
+      asked_(std::max(config.job.slots, LEAST_ASKED)),
       rtt_(config.policy),
       window_(config.window_bound()),
       ways_(config.ways) {}

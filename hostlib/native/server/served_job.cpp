@@ -2,7 +2,6 @@
 #include "server/served_job.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <string>
 
 #include "numerics/numerics.hpp"
@@ -17,7 +16,7 @@ constexpr std::uint32_t MAX_SLOTS = 1U << 16;
 constexpr std::size_t VERSION_BYTES = 64;
 
 std::size_t share_of(const ServedJobConfig& config) {
-    return (config.slots - config.index + config.servers - 1) / config.servers;
+    return (config.job.slots - config.index + config.servers - 1) / config.servers;
 }
 
 void maximise(Announcement& sum, const Announcement& added) {
@@ -30,36 +29,32 @@ void maximise(Announcement& sum, const Announcement& added) {
 }  // namespace
 
 void ServedJobConfig::validate() const {
-    require(job >= 1, "job is 0; jobs are 1 to 65535");
-    require(epoch != 0, "epoch is 0, which no job has");
-    require(std::has_single_bit(slots) && slots <= MAX_SLOTS, "slots is " + std::to_string(slots) +
-                                                                  "; it must be a power of two, at most " +
-                                                                  std::to_string(MAX_SLOTS));
-    require_words(words);
-    require(
-        1 <= workers && workers <= MAX_MEMBERS,
-        "workers is " + std::to_string(workers) + "; a server sums for 1 to " + std::to_string(MAX_MEMBERS));
-    require(1 <= servers && servers <= slots, "servers is " + std::to_string(servers) +
-                                                  "; a job has at most one for each of its slots, " +
-                                                  std::to_string(slots));
+    job.validate(MAX_SLOTS);
+    require(1 <= job.workers && job.workers <= MAX_MEMBERS, "workers is " + std::to_string(job.workers) +
+                                                                "; a server sums for 1 to " +
+                                                                std::to_string(MAX_MEMBERS));
+    require(1 <= servers && servers <= job.slots, "servers is " + std::to_string(servers) +
+                                                      "; a job has at most one for each of its slots, " +
+                                                      std::to_string(job.slots));
     require(index < servers,
             "index is " + std::to_string(index) + " of " + std::to_string(servers) + " servers");
 }
 
 std::size_t ServedJobConfig::memory() const {
-    return 2 * ((slots + servers - 1) / servers) * (datagram_bytes(Kind::data, words) + VERSION_BYTES);
+    return 2 * ((job.slots + servers - 1) / servers) *
+           (datagram_bytes(Kind::data, job.words) + VERSION_BYTES);
 }
 
 ServedJob::ServedJob(const ServedJobConfig& config)
     : config_((config.validate(), config)),
       share_(share_of(config)),
-      stride_(datagram_bytes(Kind::data, config.words)),
-      all_(~std::uint64_t{0} >> (MAX_MEMBERS - config.workers)),
+      stride_(datagram_bytes(Kind::data, config.job.words)),
+      all_(~std::uint64_t{0} >> (MAX_MEMBERS - config.job.workers)),
       versions_(2 * share_),
       memory_(2 * share_ * stride_) {
     static_assert(sizeof(Version) <= VERSION_BYTES);
-    for (std::uint32_t age = 1; config.first_chunk != 0 && age <= 2 * config.slots; ++age) {
-        const std::uint32_t chunk = config.first_chunk - age;
+    for (std::uint32_t age = 1; config.job.first_chunk != 0 && age <= 2 * config.job.slots; ++age) {
+        const std::uint32_t chunk = config.job.first_chunk - age;
         if (is_own(chunk)) {
             versions_[place_of(chunk)] =
                 Version{.members = all_, .chunk = chunk, .announced = {.exponent_check = 0}, .final = true};
@@ -71,7 +66,7 @@ void ServedJob::receive(std::span<const std::byte> datagram, unsigned worker, bo
     const std::optional<Header> header = read(datagram, 0);
     if (!header) {
         count(Outcome::malformed);
-    } else if (config_.relayed || header->rank != worker || worker >= config_.workers) {
+    } else if (config_.relayed || header->rank != worker || worker >= config_.job.workers) {
         count(Outcome::not_admitted);
     } else {
         count(take({.header = *header,
@@ -125,7 +120,7 @@ void ServedJob::clear_replies() {
 // The header of a well-formed datagram that has so many bytes more than a worker's.
 std::optional<Header> ServedJob::read(std::span<const std::byte> datagram, std::size_t extra) const {
     const std::optional<Header> header = decode(datagram);
-    if (!header || datagram.size() != datagram_bytes(header->kind, config_.words) + extra ||
+    if (!header || datagram.size() != datagram_bytes(header->kind, config_.job.words) + extra ||
         !header->announced.agrees() || header->announced.exponent > p4::MAX_EXPONENT) {
         return std::nullopt;
     }
@@ -134,10 +129,10 @@ std::optional<Header> ServedJob::read(std::span<const std::byte> datagram, std::
 
 Outcome ServedJob::take(const Packet& packet) {
     const Header& header = packet.header;
-    if (header.job != config_.job || is_result(header.kind) || !is_own(header.chunk)) {
+    if (header.job != config_.job.number || is_result(header.kind) || !is_own(header.chunk)) {
         return Outcome::not_admitted;
     }
-    if (header.epoch != config_.epoch) {
+    if (header.epoch != config_.job.epoch) {
         return Outcome::wrong_epoch;
     }
     const std::size_t place = place_of(header.chunk);
@@ -146,8 +141,8 @@ Outcome ServedJob::take(const Packet& packet) {
 
 // Versions of one parity are neighbours in the order of their slots.
 std::size_t ServedJob::place_of(std::uint32_t chunk) const {
-    const std::size_t slot = (chunk & (config_.slots - 1)) / config_.servers;
-    return (chunk & config_.slots) == 0 ? slot : share_ + slot;
+    const std::size_t slot = (chunk & (config_.job.slots - 1)) / config_.servers;
+    return (chunk & config_.job.slots) == 0 ? slot : share_ + slot;
 }
 
 Outcome ServedJob::contribute(const Packet& packet, std::size_t place) {
@@ -201,7 +196,7 @@ void ServedJob::complete(std::size_t place, const Packet& packet) {
 }
 
 void ServedJob::resend(std::size_t place, const Packet& packet) {
-    for (unsigned worker = 0; worker < config_.workers; ++worker) {
+    for (unsigned worker = 0; worker < config_.job.workers; ++worker) {
         if ((packet.members >> worker & 1) != 0) {
             reply(place, packet.header.kind, packet.header.rank, worker);
         }
@@ -211,11 +206,11 @@ void ServedJob::resend(std::size_t place, const Packet& packet) {
 // Jobs begin with the chunks 0 to S - 1. Chunk c overwrites c - 2S. If c - S is final, all workers have sent
 // it, so all have the result of c - 2S.
 bool ServedJob::may_start(const Version& version, std::uint32_t chunk) const {
-    if (version.members == 0 && chunk < config_.slots) {
+    if (version.members == 0 && chunk < config_.job.slots) {
         return true;
     }
-    const Version& other = versions_[place_of(chunk - config_.slots)];
-    return other.final && other.chunk == chunk - config_.slots;
+    const Version& other = versions_[place_of(chunk - config_.job.slots)];
+    return other.final && other.chunk == chunk - config_.job.slots;
 }
 
 void ServedJob::add(Version& version, const Header& header, std::span<const std::byte> words,
@@ -258,15 +253,15 @@ Outcome ServedJob::answer(const Packet& query, const Version& version) {
 void ServedJob::reply(std::size_t place, Kind kind, unsigned rank, unsigned destination) {
     const Version& version = versions_[place];
     const Kind result = result_of(kind);
-    const auto datagram = datagram_at(place).first(datagram_bytes(result, config_.words));
+    const auto datagram = datagram_at(place).first(datagram_bytes(result, config_.job.words));
     if (!version.has_words) {  // the memory may still have those of another chunk
         std::ranges::fill(datagram.subspan(HEADER_BYTES), std::byte{0});
     }
     encode({.kind = result,
             .rank = static_cast<std::uint8_t>(rank),
-            .job = config_.job,
+            .job = config_.job.number,
             .announced = version.announced,
-            .epoch = config_.epoch,
+            .epoch = config_.job.epoch,
             .chunk = version.chunk,
             .checksum = version.checksum},
            datagram.first<HEADER_BYTES>());

@@ -15,20 +15,16 @@
 #include <span>
 #include <vector>
 
+#include "wire/job.hpp"
 #include "wire/wire.hpp"
 
 namespace inagg {
 
 struct ServedJobConfig {
-    std::uint16_t job = 0;
-    std::uint32_t epoch = 0;
-    std::uint32_t slots = 0;  // S of the job
-    unsigned words = 0;
-    unsigned workers = 0;
+    JobShape job;
     unsigned servers = 1;
-    unsigned index = 0;             // of this server: it sums chunk c if (c mod S) mod servers is that
-    std::uint32_t first_chunk = 0;  // as EngineConfig's: all chunks before it have been summed
-    bool relayed = false;           // a switch combines contributions, and passes queries on
+    unsigned index = 0;    // of this server: it sums chunk c if (c mod S) mod servers is that
+    bool relayed = false;  // a switch combines contributions, and passes queries on
 
     // Throws std::invalid_argument.
     void validate() const;
@@ -124,7 +120,7 @@ class ServedJob {
     void complete(std::size_t place, const Packet& packet);
     void count(Outcome outcome) { ++counts_[static_cast<std::size_t>(outcome)]; }
     bool is_own(std::uint32_t chunk) const {
-        return (chunk & (config_.slots - 1)) % config_.servers == config_.index;
+        return (chunk & (config_.job.slots - 1)) % config_.servers == config_.index;
     }
     void reply(std::size_t place, Kind kind, unsigned rank, unsigned destination);
     std::size_t place_of(std::uint32_t chunk) const;

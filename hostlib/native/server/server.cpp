@@ -45,34 +45,35 @@ void Server::serve(const ServedJobConfig& config, std::span<const UdpAddress> wo
                    const std::optional<UdpAddress>& relay) {
     config.validate();
     require(config.relayed == relay.has_value(), "a relay is of relayed jobs");
-    require(workers.size() == config.workers, "there are " + std::to_string(workers.size()) +
-                                                  " addresses for " + std::to_string(config.workers) +
-                                                  " workers");
+    require(workers.size() == config.job.workers, "there are " + std::to_string(workers.size()) +
+                                                      " addresses for " + std::to_string(config.job.workers) +
+                                                      " workers");
     std::vector<sockaddr_in> addresses;
     std::ranges::transform(workers, std::back_inserter(addresses), to_sockaddr);
     if (relay) {
         addresses.push_back(to_sockaddr(*relay));
     }
     call([&] {
-        const auto known = jobs_.find(config.job);
-        if (known != jobs_.end() && known->second.sums.config().epoch == config.epoch) {
+        const auto known = jobs_.find(config.job.number);
+        if (known != jobs_.end() && known->second.sums.config().job.epoch == config.job.epoch) {
             return;
         }
         const std::size_t freed = known == jobs_.end() ? 0 : known->second.sums.config().memory();
         const std::size_t left = memory_ - (stats_.memory - freed);
         if (config.memory() > left) {
-            throw std::length_error("job " + std::to_string(config.job) + " needs " +
+            throw std::length_error("job " + std::to_string(config.job.number) + " needs " +
                                     std::to_string(config.memory()) + " bytes, and " + std::to_string(left) +
                                     " of " + std::to_string(memory_) + " are free");
         }
         ServedJob sums(config);
-        jobs_.erase(config.job);
-        jobs_.emplace(config.job, Served{std::move(sums), std::move(addresses)});
+        jobs_.erase(config.job.number);
+        jobs_.emplace(config.job.number, Served{std::move(sums), std::move(addresses)});
         stats_.memory = stats_.memory - freed + config.memory();
         std::size_t packets = 0;
         for (const auto& [_, served] : jobs_) {
-            const ServedJobConfig& job = served.sums.config();
-            packets += job.workers * (job.memory() / 2 + job.slots * PACKET_OVERHEAD / job.servers);
+            const ServedJobConfig& other = served.sums.config();
+            packets +=
+                other.job.workers * (other.memory() / 2 + other.job.slots * PACKET_OVERHEAD / other.servers);
         }
         socket_.reserve_receive_buffer(packets);
     });
@@ -81,7 +82,7 @@ void Server::serve(const ServedJobConfig& config, std::span<const UdpAddress> wo
 void Server::drop(std::uint16_t job, std::uint32_t epoch) {
     call([&] {
         const auto known = jobs_.find(job);
-        if (known != jobs_.end() && known->second.sums.config().epoch == epoch) {
+        if (known != jobs_.end() && known->second.sums.config().job.epoch == epoch) {
             stats_.memory -= known->second.sums.config().memory();
             jobs_.erase(known);
         }
@@ -104,7 +105,7 @@ std::optional<ChunkCounts> Server::chunks(std::uint16_t job, std::uint32_t epoch
     std::optional<ChunkCounts> found;
     call([&] {
         const auto known = jobs_.find(job);
-        if (known != jobs_.end() && known->second.sums.config().epoch == epoch) {
+        if (known != jobs_.end() && known->second.sums.config().job.epoch == epoch) {
             found = known->second.sums.chunks();
         }
     });
@@ -214,7 +215,7 @@ bool Server::Served::take(std::span<const std::byte> datagram, unsigned rank, co
         sums.receive_relayed(datagram, congested);
         return true;
     }
-    if (rank >= sums.config().workers || !same(addresses[rank], source)) {
+    if (rank >= sums.config().job.workers || !same(addresses[rank], source)) {
         return false;
     }
     sums.receive(datagram, rank, congested);
@@ -229,7 +230,7 @@ void Server::take(const ReceivedMessage& received) {
         const auto datagram = message.first(std::min(received.datagram_bytes, message.size()));
         message = message.subspan(datagram.size());
         const std::optional<Header> header = decode(datagram);
-        if (header && (served == nullptr || served->sums.config().job != header->job)) {
+        if (header && (served == nullptr || served->sums.config().job.number != header->job)) {
             if (served != nullptr) {
                 send_replies(*served);
             }

@@ -117,7 +117,7 @@ Transport::Blocked Transport::judge_send_error(int error) {
     too_long_ = error == EMSGSIZE;
     if (too_long_ && socket_.take_errors().too_long) {
         engine_.fail(FailureCode::failed,
-                     "a packet of " + std::to_string(config_.words) +
+                     "a packet of " + std::to_string(config_.job.words) +
                          " words does not fit the MTU of the way to the aggregator; raise the MTU, or build "
                          "the switch program with fewer WORDS (without a switch: inagg-controller --words)");
         return Blocked::no;

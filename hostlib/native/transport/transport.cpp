@@ -39,17 +39,17 @@ bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& 
 EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, std::optional<UdpSocket>& results,
                                TransportStats& stats) {
     config.validate();
-    const std::size_t packet = datagram_bytes(Kind::data, config.words) + PACKET_OVERHEAD;
-    stats.receive_buffer_wanted = packet * config.slots;
+    const std::size_t packet = datagram_bytes(Kind::data, config.job.words) + PACKET_OVERHEAD;
+    stats.receive_buffer_wanted = packet * config.job.slots;
     stats.receive_buffer = socket.reserve_receive_buffer(stats.receive_buffer_wanted);
     if (results) {
         stats.receive_buffer =
             std::min(stats.receive_buffer, results->reserve_receive_buffer(stats.receive_buffer_wanted));
     }
-    config.window_limit =
-        static_cast<std::uint32_t>(std::clamp<std::size_t>(stats.receive_buffer / packet, 1, config.slots));
+    config.window_limit = static_cast<std::uint32_t>(
+        std::clamp<std::size_t>(stats.receive_buffer / packet, 1, config.job.slots));
     // Whole messages: a window that ends within one makes shorter ones, here and behind the switch.
-    const std::uint32_t message = datagrams_in_message(datagram_bytes(Kind::data, config.words));
+    const std::uint32_t message = datagrams_in_message(datagram_bytes(Kind::data, config.job.words));
     if (config.window_limit > message) {
         config.window_limit -= config.window_limit % message;
     }

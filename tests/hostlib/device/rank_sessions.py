@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from inagg._core import Transport
+from inagg._core import Route, Sockets, Transport
 from inagg.membership.joined import Joined
 from inagg.membership.session import Session
 from inagg.options import Options
 from inagg.sums.reduction import Reduction
-from inagg_simulator.virtual_network import EPOCH, JOB, make_aggregator
+from inagg_simulator.virtual_network import make_aggregator, make_shape
 from tests.conformance.loopback_switch import LoopbackSwitch
 from tests.hostlib.membership.one_rank import HealthyController, status_of
 
@@ -31,14 +31,10 @@ def sessions(workers: int, words: int = 4, loss: float = 0.0) -> Iterator[list[S
         ranks = []
         for rank in range(workers):
             transport = Transport(
-                job=JOB,
+                make_shape(workers, slots=16, words=words),
                 rank=rank,
-                workers=workers,
-                epoch=EPOCH,
-                slots=16,
-                words=words,
-                aggregator=switch.address,
-                local=("127.0.0.1", 0),
+                route=Route(aggregator=switch.address),
+                sockets=Sockets(local=("127.0.0.1", 0)),
             )
             status = status_of(workers).model_copy(update={"words": words})
             ranks.append(Session(Joined(HealthyController("http://127.0.0.1:9"), status, rank, transport)))

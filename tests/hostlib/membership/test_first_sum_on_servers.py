@@ -5,17 +5,16 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
-from typing import Any
 
 import pytest
 
-from inagg._core import Server, Transport
+from inagg._core import RetransmissionPolicy, Route, Server, Sockets, Transport
 from inagg.errors import NetworkTimeoutError
 from inagg.membership.control import ControlClient
 from inagg.membership.mtu_probe import MtuProbe
 from inagg.sums.reduction import Callback
 from inagg_contract.documents import JobServer
-from inagg_simulator.virtual_network import EPOCH, JOB
+from inagg_simulator.virtual_network import JOB, make_shape
 from tests.hostlib.membership.one_rank import status_of
 
 SERVERS = 6
@@ -28,19 +27,19 @@ class ServedRank:
 
     def __init__(self, stack: ExitStack, servers: int = SERVERS, slots: int = 16) -> None:
         self._stack = stack
-        self._job: dict[str, Any] = {"job": JOB, "epoch": EPOCH, "slots": slots, "words": WORDS}
+        self._slots = slots
+        self._job = make_shape(1, slots=slots, words=WORDS)
         self._sockets = [stack.enter_context(bound()) for _ in range(servers)]
         self.addresses = [one.getsockname() for one in self._sockets]
         self.servers: dict[int, Server] = {}
         own = bound()
         self._worker = own.getsockname()
         self._transport = Transport(
-            **self._job,
+            self._job,
             rank=0,
-            workers=1,
-            servers=self.addresses,
-            rto_initial_s=0.02,
-            socket_fd=own.detach(),
+            route=Route(servers=self.addresses),
+            sockets=Sockets(socket_fd=own.detach()),
+            policy=RetransmissionPolicy(rto_initial_s=0.02),
         )
         stack.callback(self._transport.close)
 
@@ -49,7 +48,7 @@ class ServedRank:
         self._sockets[index].close()
         server = self.servers[index] = Server(local=self.addresses[index], memory=1 << 20)
         self._stack.callback(server.close)
-        server.serve(**self._job, workers=[self._worker], servers=len(self.addresses), index=index)
+        server.serve(self._job, workers=[self._worker], servers=len(self.addresses), index=index)
 
     def start_all_but(self, *absent: int) -> None:
         for index in range(len(self.addresses)):
@@ -62,7 +61,7 @@ class ServedRank:
             for index, (ip, port) in enumerate(self.addresses)
         )
         status = status_of(1).model_copy(
-            update={"aggregation": "server", "servers": servers, "slots": self._job["slots"]}
+            update={"aggregation": "server", "servers": servers, "slots": self._slots}
         )
         client = ControlClient("http://127.0.0.1:9")  # is not asked
         MtuProbe(self._transport, client, status, 0).run(timeout_s, check)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 import torch
 
-from inagg._core import Transport
+from inagg._core import Route, Sockets, Transport
 from inagg.errors import JobError
 from inagg.membership.joined import Joined
 from inagg.membership.own_server import OwnServer
@@ -16,7 +16,7 @@ from inagg.membership.session import Session
 from inagg.options import Options
 from inagg.sums.journal import Report
 from inagg_contract.documents import Chunks, Heartbeat, JobServer, JobStatus, WorkerAddress
-from inagg_simulator.virtual_network import EPOCH, JOB
+from inagg_simulator.virtual_network import JOB, make_shape
 from tests.broken_sockets import COMPLAINT, break_socket
 from tests.hostlib.membership.one_rank import HealthyController, all_reduce, status_of
 from tests.waiting import wait_until
@@ -66,14 +66,10 @@ def _joined(client: Recorder, own: OwnServer, udp: socket.socket) -> Session:
     )
     own.serve(job, 0)
     transport = Transport(
-        job=JOB,
+        make_shape(1, slots=16, words=4),
         rank=0,
-        workers=1,
-        epoch=EPOCH,
-        slots=16,
-        words=4,
-        servers=[(HERE, own.udp_port)],
-        socket_fd=udp.detach(),
+        route=Route(servers=[(HERE, own.udp_port)]),
+        sockets=Sockets(socket_fd=udp.detach()),
     )
     return Session(Joined(client, job, 0, transport, server=own))
 

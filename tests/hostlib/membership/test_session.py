@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch._C._distributed_c10d import HashStore
 
-from inagg._core import EngineError, Transport
+from inagg._core import EngineError, Route, Sockets, Transport
 from inagg.errors import (
     CollectiveTimeoutError,
     ConfigurationError,
@@ -35,7 +35,7 @@ from inagg.options import Options
 from inagg.sums.reduction import Reduction
 from inagg.sums.work import SwitchWork
 from inagg_contract.documents import Heartbeat, JobStatus, Lost, RegisteredWorker
-from inagg_simulator.virtual_network import EPOCH, JOB, make_aggregator
+from inagg_simulator.virtual_network import JOB, make_aggregator, make_shape
 from tests.conformance.loopback_switch import LoopbackSwitch
 from tests.hostlib.membership.one_rank import HealthyController, all_reduce, status_of
 from tests.waiting import wait_until
@@ -54,14 +54,10 @@ def session(workers: int = 1, on_failure: Callable[[], None] = lambda: None) -> 
     """The session of rank 0. With two workers no sum completes, because the other worker does not exist."""
     with LoopbackSwitch(make_aggregator(workers, slots=16, words=4)) as switch:
         transport = Transport(
-            job=JOB,
+            make_shape(workers, slots=16, words=4),
             rank=0,
-            workers=workers,
-            epoch=EPOCH,
-            slots=16,
-            words=4,
-            aggregator=switch.address,
-            local=("127.0.0.1", 0),
+            route=Route(aggregator=switch.address),
+            sockets=Sockets(local=("127.0.0.1", 0)),
         )
         one = Session(
             Joined(HealthyController("http://127.0.0.1:9"), status_of(workers), 0, transport), on_failure

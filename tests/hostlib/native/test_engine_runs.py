@@ -22,7 +22,7 @@ DELAY = 0.001
 
 def engine_with_results(roots: int = 1) -> tuple[Engine, list[bytes]]:
     """A job's only worker with its DATA contributions under way, and their results."""
-    (engine,) = make_workers(1, slots=SLOTS, words=WORDS, roots=roots)
+    (engine,) = make_workers(1, slots=SLOTS, words=WORDS, ways=roots)
     switch = make_aggregator(1, slots=SLOTS, words=WORDS)
     engine.submit(np.arange(64 * SLOTS, dtype=np.float32), now=0.0)
     for now in (0.0, DELAY):

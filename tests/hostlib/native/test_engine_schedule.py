@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from inagg._core import Engine
+from inagg._core import Engine, JobShape, RetransmissionPolicy
 from inagg_simulator import reference
-from inagg_simulator.virtual_network import make_aggregator, make_workers
+from inagg_simulator.virtual_network import make_aggregator, make_shape, make_workers
 
 BLOCK = 64  # elements of 32 bits in one word
 KINDS = {1: "exponent", 2: "data", 5: "exponent query", 6: "data query"}
@@ -304,21 +304,38 @@ def test_tickets_count_from_one() -> None:
     [
         ({"slots": 3}, "slots is 3; it must be a power of two"),
         ({"slots": 0}, "slots is 0"),
-        ({"rank": 2}, "rank is 2 of 2 workers"),
+        ({"workers": 1}, "rank is 1 of 1 workers"),
         ({"workers": 4097}, "workers is 4097"),
-        ({"workers": 65, "rank": 64}, "member is 64"),
         ({"words": 0}, "words is 0"),
         ({"words": 256}, "words is 256"),
-        ({"job": 0}, "job is 0"),
-        ({"job": 2**16}, "job must fit 16 bits"),
+        ({"number": 0}, "job is 0"),
+        ({"number": 2**16}, "job must fit 16 bits"),
         ({"epoch": 0}, "epoch is 0"),
-        ({"give_up_s": 0.0}, "give_up_s must be positive"),
+        ({"epoch": 2**32}, "epoch and slots 32"),
     ],
 )
-def test_an_impossible_configuration_is_refused(settings: dict[str, float], message: str) -> None:
-    good = {"job": 1, "rank": 1, "workers": 2, "epoch": 1, "slots": 4, "words": 4}
+def test_an_impossible_job_is_refused(settings: dict[str, int], message: str) -> None:
+    good = {"number": 1, "workers": 2, "epoch": 1, "slots": 4, "words": 4}
     with pytest.raises(ValueError, match=message):
-        Engine(**(good | settings))  # type: ignore[arg-type]
+        Engine(JobShape(**(good | settings)), rank=1)
+
+
+@pytest.mark.parametrize(
+    ("workers", "settings", "message"),
+    [
+        (2, {"rank": 2}, "rank is 2 of 2 workers"),
+        (65, {"rank": 64}, "member is 64"),
+        (
+            2,
+            {"rank": 1, "ways": 5},
+            "there are 5 roots or servers; .* no more than the 4 slots",
+        ),
+        (2, {"rank": 1, "policy": RetransmissionPolicy(give_up_s=0.0)}, "give_up_s must be positive"),
+    ],
+)
+def test_an_impossible_configuration_is_refused(workers: int, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Engine(make_shape(workers, slots=4, words=4), **settings)
 
 
 def test_a_refused_array_leaves_the_engine_as_it_was() -> None:

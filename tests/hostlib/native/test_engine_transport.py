@@ -8,12 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
-from inagg._core import EngineError
+from inagg._core import EngineError, Sockets
 from inagg_simulator import reference
 from inagg_simulator.virtual_network import EPOCH, JOB, make_aggregator
 from tests.conformance.loopback_switch import (
@@ -214,14 +213,17 @@ def test_what_is_done_stays_done_after_closing() -> None:
 EXIT_WITH_A_THREAD_WAITING = """
 import threading
 import numpy as np
-from inagg._core import Transport
+from inagg._core import JobShape, Route, Sockets, Transport
 
 class SlowToGo:
     def __del__(self):
         threading.Event().wait(0.3)
 
 transport = Transport(
-    job=1, rank=0, workers=1, epoch=1, slots=4, words=4, aggregator=("127.0.0.1", 9), local=("127.0.0.1", 0)
+    JobShape(number=1, workers=1, epoch=1, slots=4, words=4),
+    rank=0,
+    route=Route(aggregator=("127.0.0.1", 9)),
+    sockets=Sockets(local=("127.0.0.1", 0)),
 )
 transport.submit(np.ones(1000, np.float32))
 threading.Thread(target=transport.next_done, daemon=True).start()
@@ -298,13 +300,16 @@ def test_strangers_are_not_heard() -> None:
 
 SUM_IN_PACKETS_OF_8_KIB = """
 import numpy as np
-from inagg._core import Transport
+from inagg._core import Route, Sockets, Transport
 from tests.conformance.loopback_switch import LoopbackSwitch
-from inagg_simulator.virtual_network import EPOCH, JOB, make_aggregator
+from inagg_simulator.virtual_network import make_aggregator, make_shape
 
 with LoopbackSwitch(make_aggregator(1, slots=1, words=32)) as switch:
     transport = Transport(
-        job=JOB, rank=0, workers=1, epoch=EPOCH, slots=1, words=32, aggregator=switch.address, local=("127.0.0.1", 0)
+        make_shape(1, slots=1, words=32),
+        rank=0,
+        route=Route(aggregator=switch.address),
+        sockets=Sockets(local=("127.0.0.1", 0)),
     )
     transport.wait(transport.submit(np.ones(2048, np.float32)), 10.0)
 """
@@ -328,7 +333,7 @@ def test_a_bound_socket_is_taken_over() -> None:
         bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         bound.bind(("127.0.0.1", 0))
         address, fd = bound.getsockname(), bound.detach()
-        transport = make_transport(switch.address, local=None, socket_fd=fd)
+        transport = make_transport(switch.address, sockets=Sockets(socket_fd=fd))
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
         assert transport.local_address == address
@@ -344,7 +349,7 @@ def test_where_the_kernel_does_not_segment_packets_go_one_by_one(checksums: bool
         bound.bind(("127.0.0.1", 0))
         # Without checksums the kernel refuses to segment, as it does on an interface that leaves them to the sender.
         bound.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, not checksums)
-        transport = make_transport(switch.address, local=None, socket_fd=bound.detach())
+        transport = make_transport(switch.address, sockets=Sockets(socket_fd=bound.detach()))
         array = np.ones(100_000, np.float32)
         assert transport.wait(transport.submit(array), PATIENCE_S)
         assert array.tolist() == [1.0] * array.size
@@ -371,20 +376,20 @@ def test_a_quarter_of_the_window_leaves_in_one_piece() -> None:
 def test_a_socket_stays_the_caller_s_when_the_transport_cannot_be_made() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as wrong:
         with pytest.raises(ValueError, match="not a UDP/IPv4 socket"):
-            make_transport(("127.0.0.1", 9), local=None, socket_fd=wrong.fileno())
+            make_transport(("127.0.0.1", 9), sockets=Sockets(socket_fd=wrong.fileno()))
         os.fstat(wrong.fileno())
 
 
 def test_an_address_of_another_host_is_an_os_error() -> None:
     with pytest.raises(OSError, match=r"cannot bind a UDP socket to 192\.0\.2\.1:0") as caught:
-        make_transport(("127.0.0.1", 9), local=("192.0.2.1", 0))
+        make_transport(("127.0.0.1", 9), sockets=Sockets(local=("192.0.2.1", 0)))
     assert caught.value.errno == errno.EADDRNOTAVAIL
 
 
-@pytest.mark.parametrize("settings", [{"local": None}, {"socket_fd": 0}])
-def test_either_an_address_or_a_socket_is_needed(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("sockets", [Sockets(), Sockets(local=("127.0.0.1", 0), socket_fd=0)])
+def test_either_an_address_or_a_socket_is_needed(sockets: Sockets) -> None:
     with pytest.raises(ValueError, match="either local or socket_fd"):
-        make_transport(("127.0.0.1", 9), **settings)
+        make_transport(("127.0.0.1", 9), sockets=sockets)
 
 
 def test_a_window_of_results_fits_the_receive_buffer_or_the_stats_say_so() -> None:
@@ -415,9 +420,9 @@ import socket
 import struct
 
 import numpy as np
-from inagg._core import Transport
+from inagg._core import Route, Sockets, Transport
 from tests.conformance.loopback_switch import LoopbackSwitch
-from inagg_simulator.virtual_network import EPOCH, JOB, make_aggregator
+from inagg_simulator.virtual_network import make_aggregator, make_shape
 
 
 def checksum(message):
@@ -435,7 +440,10 @@ with (
     socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as forger,
 ):
     transport = Transport(
-        job=JOB, rank=0, workers=1, epoch=EPOCH, slots=1, words=4, aggregator=switch.address, local=("127.0.0.1", 0)
+        make_shape(1, slots=1, words=4),
+        rank=0,
+        route=Route(aggregator=switch.address),
+        sockets=Sockets(local=("127.0.0.1", 0)),
     )
     lo = socket.inet_aton("127.0.0.1")
     datagram = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 1072, 1, 0x4000, 64, socket.IPPROTO_UDP, 0, lo, lo)

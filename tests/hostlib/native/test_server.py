@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inagg._core import Engine, ServedJob, Server, Transport
+from inagg._core import Engine, Route, ServedJob, Server, Sockets, Transport
 from inagg_contract.sizes import server_memory
 from inagg_simulator import reference
 from inagg_simulator.reference_switch import Aggregator, Job
 from inagg_simulator.servers import Servers, make_servers
-from inagg_simulator.virtual_network import EPOCH, JOB, make_workers
+from inagg_simulator.virtual_network import EPOCH, JOB, make_shape, make_workers
 from tests.broken_sockets import COMPLAINT, break_socket
 from tests.conformance.loopback_switch import run_program
 from tests.waiting import wait_until
@@ -48,28 +48,18 @@ def group(workers: int, servers: int, *, slots: int = SLOTS, words: int = WORDS)
     with ExitStack() as stack:
         sockets = [udp() for _ in range(workers)]
         made = [Server(local=HERE, memory=MEMORY) for _ in range(servers)]
+        shape = make_shape(workers, slots=slots, words=words)
+        route = Route(servers=[server.local_address for server in made])
         for index, server in enumerate(made):
             stack.callback(server.close)
             server.serve(
-                job=JOB,
-                epoch=EPOCH,
-                slots=slots,
-                words=words,
+                shape,
                 workers=[one.getsockname() for one in sockets],
                 servers=servers,
                 index=index,
             )
         transports = [
-            Transport(
-                job=JOB,
-                rank=rank,
-                workers=workers,
-                epoch=EPOCH,
-                slots=slots,
-                words=words,
-                servers=[server.local_address for server in made],
-                socket_fd=one.detach(),
-            )
+            Transport(shape, rank=rank, route=route, sockets=Sockets(socket_fd=one.detach()))
             for rank, one in enumerate(sockets)
         ]
         for transport in transports:
@@ -117,9 +107,10 @@ def workers() -> Iterator[list[socket.socket]]:
 
 
 def serve(server: Server, peers: list[socket.socket], **settings: Any) -> None:
-    made: dict[str, Any] = {"job": JOB, "epoch": EPOCH, "slots": SLOTS, "words": WORDS}
-    made["workers"] = [one.getsockname() for one in peers]
-    server.serve(**made | settings)
+    workers = settings.pop("workers", [one.getsockname() for one in peers])
+    placed = {name: settings.pop(name) for name in ("servers", "index") if name in settings}
+    shape = make_shape(len(workers), **{"slots": SLOTS, "words": WORDS} | settings)
+    server.serve(shape, workers=workers, **placed)
 
 
 def sums(server: Server, workers: list[socket.socket], first: int = 0, **fields: int) -> list[bytes]:
@@ -303,7 +294,7 @@ def test_a_program_may_end_while_a_thread_drops_servers() -> None:
 def test_a_worker_that_is_gone_does_not_keep_results_from_the_others(server: Server) -> None:
     with udp() as lives, udp() as dies:
         addresses = [lives.getsockname(), dies.getsockname()]
-        server.serve(job=JOB, epoch=EPOCH, slots=SLOTS, words=WORDS, workers=addresses)
+        server.serve(make_shape(2, slots=SLOTS, words=WORDS), workers=addresses)
         for chunk in range(SLOTS):
             dies.sendto(contribution(1, chunk), server.local_address)
         wait_until(lambda: server.stats()["jobs"][JOB]["started"] == SLOTS, "the count")
@@ -422,7 +413,7 @@ def test_a_result_that_is_sent_again_to_several_says_the_rank_of_the_packet() ->
 
 def test_memory_is_what_the_controller_counts() -> None:
     for slots, servers, words in ((256, 1, 4), (256, 3, 4), (2, 2, 32), (1024, 64, 5)):
-        made = ServedJob(job=1, epoch=1, slots=slots, words=words, workers=4, servers=servers)
+        made = ServedJob(make_shape(4, slots=slots, words=words), servers=servers)
         assert made.memory == server_memory(slots, servers, words)
 
 
@@ -454,9 +445,11 @@ def test_what_a_server_and_a_worker_send_may_be_marked(server: Server, workers: 
     with udp() as aggregator, udp() as own:
         aggregator.setsockopt(socket.IPPROTO_IP, 13, 1)
         transport = Transport(
-            job=JOB, rank=0, workers=1, epoch=EPOCH, slots=SLOTS, words=WORDS,
-            servers=[aggregator.getsockname()], socket_fd=own.detach(),
-        )  # fmt: skip
+            make_shape(1, slots=SLOTS, words=WORDS),
+            rank=0,
+            route=Route(servers=[aggregator.getsockname()]),
+            sockets=Sockets(socket_fd=own.detach()),
+        )
         transport.submit(np.ones(1, np.float32))
         assert tos_of(aggregator) == ECT_0
         transport.close()
@@ -473,9 +466,11 @@ def test_a_worker_counts_results_that_come_with_a_mark(tos: int, congested: int)
     with udp() as aggregator, udp() as own:
         aggregator.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
         transport = Transport(
-            job=JOB, rank=0, workers=1, epoch=EPOCH, slots=SLOTS, words=WORDS,
-            servers=[aggregator.getsockname()], socket_fd=own.detach(),
-        )  # fmt: skip
+            make_shape(1, slots=SLOTS, words=WORDS),
+            rank=0,
+            route=Route(servers=[aggregator.getsockname()]),
+            sockets=Sockets(socket_fd=own.detach()),
+        )
         array = np.ones(1, np.float32)
         ticket = transport.submit(array)
         (server,) = make_servers(1, job=JOB, epoch=EPOCH, slots=SLOTS, words=WORDS, workers=1)

@@ -7,7 +7,7 @@ import pytest
 
 from inagg._core import ServedJob
 from inagg_simulator import reference
-from inagg_simulator.virtual_network import EPOCH, JOB
+from inagg_simulator.virtual_network import EPOCH, JOB, make_shape
 
 WORDS = 1
 
@@ -26,7 +26,7 @@ def relayed(chunk: int, ranks: Sequence[int], kind: int = reference.DATA) -> byt
 
 
 def new_job(workers: int, *, relayed: bool = True, slots: int = 4) -> ServedJob:
-    return ServedJob(job=JOB, epoch=EPOCH, slots=slots, words=WORDS, workers=workers, relayed=relayed)
+    return ServedJob(make_shape(workers, slots=slots, words=WORDS), relayed=relayed)
 
 
 @pytest.mark.parametrize(
