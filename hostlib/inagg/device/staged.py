@@ -16,6 +16,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,30 +44,35 @@ _SIGNED = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 PORTION = 1 << 20  # elements: 4 MiB of floats, so that launching takes less time than the work
 
 
-class StagedSum:
-    """One sum in progress. Made by `Devices.prepare`."""
+@dataclass(frozen=True, eq=False)
+class SumRequest:
+    """An in-place sum of `flat` (float32, contiguous, one-dimensional) that is asked for.
 
-    def __init__(
-        self,
-        flat: torch.Tensor,
-        memory: range,
-        ready: Event,
-        lanes: Lanes,
-        *,
-        average: bool,
-        seed: int | None,
-        residual: torch.Tensor | None,
-        deliver: Callable[[], object] | None,
-        result: torch.Tensor | None,
-    ) -> None:
-        self.flat = flat
-        self.output = memory
+    memory: the addresses of the tensor that will have the result. average: whether to divide by the number of workers.
+    residual: a tensor like `flat` that receives the residual; None: it is not computed. deliver: brings the sum to
+    `result`, if that is another tensor than `flat`.
+    """
+
+    flat: torch.Tensor
+    memory: range
+    average: bool = False
+    residual: torch.Tensor | None = None
+    deliver: Callable[[], object] | None = None
+    result: torch.Tensor | None = None
+
+
+class StagedSum:
+    """One sum in progress. Made by `Devices.prepare`.
+
+    ready: after this event the device has the floats. seed: of stochastic rounding; None rounds to nearest.
+    """
+
+    def __init__(self, request: SumRequest, ready: Event, lanes: Lanes, seed: int | None) -> None:
+        self.request = request
+        self.flat = flat = request.flat
         self.lanes = lanes
-        self.average = average
         self.seed = seed
-        self.residual = residual
-        self.deliver = deliver
-        self.touched = [tensor for tensor in (flat, residual, result) if tensor is not None]
+        self.touched = [tensor for tensor in (flat, request.residual, request.result) if tensor is not None]
         self.ready = ready
         size = Staging.bytes_needed(flat.numel(), lane_bits=lanes.bits, words=lanes.words)
         self.memory = pinned_empty(size, torch.uint8, flat.device)
@@ -288,16 +294,16 @@ class Stages:
         checksums = write_lanes(quantised, lanes, packets[:, staging.offset :])
         one.place(staging.datagrams[first:last]).copy_(packets.view(-1), non_blocking=True)
         one.place(staging.checksums[first:last]).copy_(checksums, non_blocking=True)
-        if one.residual is not None:
+        if one.request.residual is not None:
             left = residual(elements, quantised, one.column(_LEFT, first, lanes.down(codes)), limit=limit)
-            part = one.residual[first * lanes.block_elements : last * lanes.block_elements]
+            part = one.request.residual[first * lanes.block_elements : last * lanes.block_elements]
             part.copy_(left.view(-1)[: part.numel()])
 
     def _unpack(self, one: StagedSum, stream: Stream) -> None:
         one.ready.block_current_stream()
         staging, summed = one.staging, 0
         divisor = None
-        if one.average:
+        if one.request.average:
             divisor = torch.full((1,), float(one.lanes.workers), dtype=torch.float32, device=self._device)
         while summed < staging.blocks:
             ready = self._progress(one, summed=summed)[1]
@@ -306,13 +312,13 @@ class Stages:
             summed = ready
         self._transport.wait(one.ticket)
         one.set_floats(*self._transport.special_sums(staging))
-        if one.residual is not None:
-            one.set_outlier_residuals(one.residual, *self._transport.outlier_residuals(staging))
-        if one.deliver is not None:
-            one.deliver()
+        if one.request.residual is not None:
+            one.set_outlier_residuals(one.request.residual, *self._transport.outlier_residuals(staging))
+        if one.request.deliver is not None:
+            one.request.deliver()
         end = stream.record()
         with self._lock:
-            self._ended.append((one.output, end))
+            self._ended.append((one.request.memory, end))
         one.end(end)
 
     def _unpack_portion(self, one: StagedSum, first: int, last: int, divisor: torch.Tensor | None) -> None:
@@ -359,31 +365,27 @@ class Devices:
         self._fail = fail
         self._stages: dict[torch.device, Stages] = {}
 
-    def prepare(
-        self, flat: torch.Tensor, memory: range, *, lane_bits: LaneBits, **settings: Any
-    ) -> StagedSum:
-        """An in-place sum of `flat` (float32, contiguous, one-dimensional), after the current stream's queued work.
+    def prepare(self, request: SumRequest, *, lane_bits: LaneBits, seed: int | None) -> StagedSum:
+        """A sum after the current stream's queued work. When the sum has been queued, `request.deliver` queues further
+        work on it.
 
         Args:
-            memory: the addresses of the tensor that will have the result.
-            average: whether to divide by the number of workers.
             seed: of stochastic rounding; None rounds to nearest.
-            residual: a tensor like `flat` that receives the residual; None: it is not computed.
-            deliver: called when the sum has been queued, to queue further work on it.
-            result: the tensor to which `deliver` writes.
 
         Raises:
             ConfigurationError: a CUDA graph is being captured.
             torch.OutOfMemoryError, RuntimeError: the allocation failed.
         """
-        ready = record_current(flat.device)
-        if flat.device not in self._stages:
-            self._stages[flat.device] = Stages(self._transport, flat.device, self._fail)
-        return StagedSum(flat, memory, ready, Lanes(lane_bits, self._workers, self._words), **settings)
+        device = request.flat.device
+        ready = record_current(device)
+        if device not in self._stages:
+            self._stages[device] = Stages(self._transport, device, self._fail)
+        return StagedSum(request, ready, Lanes(lane_bits, self._workers, self._words), seed)
 
     def submit(self, one: StagedSum, context: int) -> int:
         """Submit a sum; return its ticket. Raises EngineError if the group has failed."""
-        one.ticket = self._transport.submit_staged(one.staging, average=one.average, context=context)
+        average = one.request.average
+        one.ticket = self._transport.submit_staged(one.staging, average=average, context=context)
         self._stages[one.flat.device].start(one)
         return one.ticket
 

@@ -13,7 +13,7 @@ import torch
 
 from inagg._core import EngineError, Transport
 from inagg.counters import TalliedCall
-from inagg.device.staged import Devices, StagedSum
+from inagg.device.staged import Devices, StagedSum, SumRequest
 from inagg.errors import ConfigurationError, InaggError
 from inagg.options import Options
 from inagg.sums.completers import Completers
@@ -105,63 +105,33 @@ class SumQueue:
         if flat.numel() > 0 and flat.data_ptr() == 0:
             raise ConfigurationError("a tensor without memory, such as a freed parameter, cannot be summed")
         memory = written_memory_of(flat if touches is None else touches)
+        request = SumRequest(flat, memory, average, residual, deliver, touches)
         with self._submitting:
             self._collect(memory)
-            ticket, staged = self._hand_over(
-                flat, memory, options, call, average, residual, deliver=deliver, result=touches
-            )
+            ticket, staged = self._hand_over(request, options, call)
             self._submitted += 1
-            reduction = Reduction(
-                self,
-                ticket,
-                flat,
-                memory,
-                timeout_s=timeout_s,
-                deliver=deliver,
-                staged=staged,
-                tallied=tallied,
-            )
+            reduction = Reduction(self, ticket, request, timeout_s=timeout_s, staged=staged, tallied=tallied)
             with self._lock:
                 self._pending.add(reduction)
         return reduction
 
-    def _hand_over(
-        self,
-        flat: torch.Tensor,
-        memory: range,
-        options: Options,
-        call: str,
-        average: bool,
-        residual: torch.Tensor | None,
-        *,
-        deliver: Callback | None,
-        result: torch.Tensor | None,
-    ) -> tuple[int, StagedSum | None]:
+    def _hand_over(self, request: SumRequest, options: Options, call: str) -> tuple[int, StagedSum | None]:
         """Note the call, and hand the sum to the core. Returns its ticket, and the device's part if there is one."""
         seed = None if options.rounding == "nearest" else self._rounding_seed(options.seed)
         staged: StagedSum | None = None
-        if flat.device.type != "cpu" or options.stage_cpu:
-            staged = self._devices.prepare(
-                flat,
-                memory,
-                lane_bits=options.lane_bits,
-                average=average,
-                seed=seed,
-                residual=residual,
-                deliver=deliver,
-                result=result,
-            )
+        if request.flat.device.type != "cpu" or options.stage_cpu:
+            staged = self._devices.prepare(request, lane_bits=options.lane_bits, seed=seed)
         context = self._journal.begin(call)
         try:
             if staged is not None:
                 return self._devices.submit(staged, context), staged
             ticket = self._transport.submit(
-                flat,
+                request.flat,
                 lane_bits=options.lane_bits,
-                average=average,
+                average=request.average,
                 stochastic=seed,
                 context=context,
-                residual=residual,
+                residual=request.residual,
             )
         except EngineError as error:
             raise self._job.translate(error) from error

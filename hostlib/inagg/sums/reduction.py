@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from inagg.counters import TalliedCall
-from inagg.device.staged import StagedSum
+from inagg.device.staged import StagedSum, SumRequest
 from inagg.errors import ConfigurationError, DeliveryError, InaggError
 
 Callback = Callable[[], None]
@@ -28,31 +28,28 @@ class Queue(Protocol):
 class Reduction:
     """A sum, which is under way until `finish` is called. `SumQueue.submit` makes it.
 
-    ticket: the core's number of it. flat: the tensor that the core sums. memory: the addresses of the tensor that holds
-    the result. timeout_s: see `SumQueue.submit`. deliver: brings the result to `memory`, if the core does not. staged:
-    the device's part, if there is one. The result is then queued on the device, and `block_current_stream` makes the
-    program's work wait for it. tallied: the call that this sum belongs to.
+    ticket: the core's number of it. timeout_s: see `SumQueue.submit`. staged: the device's part, if there is one. The
+    result is then queued on the device, and `block_current_stream` makes the program's work wait for it. tallied: the
+    call that this sum belongs to. `flat` and `memory` are those of the request.
     """
 
     def __init__(
         self,
         queue: Queue,
         ticket: int,
-        flat: torch.Tensor,
-        memory: range,
+        request: SumRequest,
         *,
         timeout_s: float,
-        deliver: Callback | None = None,
         staged: StagedSum | None = None,
         tallied: TalliedCall | None = None,
     ) -> None:
         self.ticket = ticket
-        self.flat = flat
-        self.memory = memory
+        self.flat = request.flat
+        self.memory = request.memory
         self.timeout_s = timeout_s
         self.deadline = time.monotonic() + timeout_s
         self._queue = queue
-        self._deliver = deliver
+        self._deliver = request.deliver
         self._staged = staged
         self._tallied = tallied
         self._finishing = threading.Lock()  # held while the result is delivered; guards what follows
