@@ -45,24 +45,29 @@ class ServerAgent:
         """
         registration = self._register()
         on_ready()
-        while not stopping.is_set():
-            try:
-                self._obey(registration)
-            except RuntimeError as error:
-                if self.server.failure is None:
-                    raise
-                raise self._give_up(registration) from error
-            except ControllerError as error:
-                if _is(error, _FINAL):
-                    raise
-                if _is(error, {_UNKNOWN}):
-                    _log.warning("the controller does not know this server any more, so its jobs have ended")
-                    self._drop_all()
-                    registration = self._register_again(stopping) or registration
-                else:
-                    _log.warning("no answer to a heartbeat: %s", error)
-                    stopping.wait(_PAUSE_S)
+        try:
+            while not stopping.is_set():
+                registration = self._beat(registration, stopping)
+        except RuntimeError as error:
+            if self.server.failure is None:
+                raise
+            raise self._give_up(registration) from error
         self._leave(registration)
+
+    def _beat(self, registration: ServerRegistration, stopping: threading.Event) -> ServerRegistration:
+        """Send one heartbeat, whatever the controller answers. Returns the registration from then on."""
+        try:
+            self._obey(registration)
+        except ControllerError as error:
+            if _is(error, _FINAL):
+                raise
+            if _is(error, {_UNKNOWN}):
+                _log.warning("the controller does not know this server any more, so its jobs have ended")
+                self._drop_all()
+                return self._register_again(stopping) or registration
+            _log.warning("no answer to a heartbeat: %s", error)
+            stopping.wait(_PAUSE_S)
+        return registration
 
     def _leave(self, registration: ServerRegistration) -> None:
         try:

@@ -146,6 +146,17 @@ def test_a_server_that_fails_ends_its_jobs_with_the_reason_and_leaves(server: Se
     assert beats[-1]["refused"] == [{"id": 1, "epoch": 7, "reason": f"its thread has ended: {COMPLAINT}"}]
 
 
+def test_a_server_that_fails_before_the_controller_forgets_it_ends_with_the_reason(server: Server) -> None:
+    def fail(left: int) -> None:
+        if left == 2:
+            break_socket(server.local_address)
+            wait_until(lambda: server.failure is not None, "the thread has ended")
+
+    forgotten = [problem(BEAT, 404), problem(BEAT, 404), problem(REMOVE, 404)]
+    with pytest.raises(InaggError, match=f"the server cannot go on: its thread has ended: {COMPLAINT}"):
+        run(server, REGISTERED, ORDERED, *forgotten, before=fail)
+
+
 @pytest.mark.parametrize("text", ["0", "1KiB", "4431", str(1 << 63)])
 def test_memory_for_no_job_or_more_than_there_can_be_is_refused(text: str) -> None:
     with pytest.raises(
