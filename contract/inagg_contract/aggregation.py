@@ -22,11 +22,11 @@ COLOCATED: Final = "colocated"
 REGISTERED: Final = "registered"
 
 
-def uses_switches(aggregation: AskedAggregation) -> bool:
+def uses_switches(aggregation: str) -> bool:
     """Whether switches sum for the job, or may."""
     return aggregation != SERVER
 
 
-def uses_servers(aggregation: AskedAggregation) -> bool:
+def uses_servers(aggregation: str) -> bool:
     """Whether servers sum for the job, or may."""
     return aggregation != LEASED

@@ -29,6 +29,7 @@ from inagg.membership.room import create_job
 from inagg.membership.session import Session
 from inagg.options import Options, parse_cpus
 from inagg.sums.reduction import Callback
+from inagg_contract.aggregation import COLOCATED, LEASED, SERVER, SHARED, uses_servers, uses_switches
 from inagg_contract.documents import JobStatus, Policy, RegisteredWorker
 from inagg_contract.ranks import name_job, name_ranks, place
 
@@ -151,10 +152,10 @@ def _tell_address(client: ControlClient, ranks: Assembly, options: Options) -> s
 
 def _destination(client: ControlClient, options: Options) -> str:
     """A host in the network of the sums: the aggregator of a switch, or the controller's host."""
-    aggregator = None if options.aggregation == "server" else client.health().aggregator
+    aggregator = None if options.aggregation == SERVER else client.health().aggregator
     if aggregator is not None:
         return aggregator.ip
-    if options.aggregation in ("leased", "shared"):
+    if options.aggregation in (LEASED, SHARED):
         raise ConfigurationError(
             f"the controller at {client.base_url} has no switch: set aggregation to server "
             "(INAGG_AGGREGATION=server)"
@@ -223,7 +224,7 @@ def _agree_on_job(client: ControlClient, ranks: Assembly, options: Options, pati
         )
     if (
         created["fallback"] == "server" != options.fallback
-        and created["aggregation"] == "server" != options.aggregation
+        and created["aggregation"] == SERVER != options.aggregation
     ):
         raise ConfigurationError(
             "the switch has no room for this group, and fallback must be the same at all ranks: it is "
@@ -237,7 +238,7 @@ def _agree_on_job(client: ControlClient, ranks: Assembly, options: Options, pati
 def _aggregation(options: Options) -> str:
     return (
         options.aggregation
-        if options.aggregation == "leased"
+        if options.aggregation == LEASED
         else f"{options.aggregation}, {options.servers}"
     )
 
@@ -269,17 +270,17 @@ def _enter(
     with contextlib.ExitStack() as undo:
         udp = undo.enter_context(bind(address))
         own: OwnServer | None = None
-        if aggregation != "leased" and options.servers == "colocated":
+        if uses_servers(aggregation) and options.servers == COLOCATED:
             with confined_to(options.cpus):
                 own = undo.enter_context(OwnServer(address, client.base_url, options.cpus))
         status = client.register(
             job,
             rank,
             ip=address,
-            mac=interface.mac if aggregation != "server" else None,
+            mac=interface.mac if uses_switches(aggregation) else None,
             mtu=interface.mtu,
             udp_port=udp.getsockname()[1],
-            port=options.switch_port if aggregation != "server" else None,
+            port=options.switch_port if uses_switches(aggregation) else None,
             server_udp_port=None if own is None else own.udp_port,
             host=options.own_host_name,
         )
@@ -357,7 +358,7 @@ def _begin(
             # No result comes before this rank has contributed to it.
             results = undo.enter_context(_join_multicast(client, status, rank, ends.address))
             aggregator = (status.aggregator.ip, status.aggregator.udp_port)
-        if status.aggregation == "leased":
+        if status.aggregation == LEASED:
             roots = sum(not switch.above for switch in status.tree) or 1
             route = Route(aggregator=aggregator, roots=roots)
         else:
