@@ -89,3 +89,12 @@ def test_no_test_file_imports_another() -> None:
     for path in tracked():
         if path.parts[0] == "tests" and path.suffix == ".py":
             assert imports.search((ROOT / path).read_text()) is None, path
+
+
+def test_no_package_imports_the_tests() -> None:
+    """A wheel has none."""
+    for path in tracked():
+        if path.parts[0] in (*SOURCES, "commands", "examples") and path.suffix == ".py":
+            assert (
+                re.search(r"^\s*(?:from|import) tests\b", (ROOT / path).read_text(), re.MULTILINE) is None
+            ), path

@@ -10,6 +10,8 @@ from typing import TypeVar
 from inagg_contract.aggregation import SHARED
 from inagg_controller.errors import SwitchError, UnavailableError
 from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.placement import Placement
+from inagg_controller.jobs.servers import JobKey
 from inagg_controller.managed import ManagedSwitch
 from inagg_controller.switch.client import Count
 
@@ -35,43 +37,43 @@ class SwitchCounts:
 
     def __init__(self, switches: Mapping[str, ManagedSwitch]) -> None:
         self._switches = switches
-        self._last: dict[int, JobCounts] = {}
+        self._last: dict[JobKey, JobCounts] = {}  # of placements
 
     async def of_job(self, job: Job) -> JobCounts | None:
         """What the switches have counted of a job, for an ended job until its end; None if unknown."""
         if not job.placement.tree.switches:
             return None
         if job.state != "running":
-            return self._last.get(job.id)
-        return await self._read_job(job)
+            return self._last.get(job.placement.key)
+        return await self._read(job.placement)
 
-    async def keep(self, job: Job) -> None:
-        """Keep what the switches have counted of a job whose entries are about to be removed."""
+    async def keep(self, placement: Placement) -> None:
+        """Keep what the switches have counted of a job at a place whose entries are about to be removed."""
         # A removal that is repeated no longer finds the counts of the switches where it succeeded.
-        last, now = self._last.setdefault(job.id, JobCounts()), await self._read_job(job)
+        last, now = self._last.setdefault(placement.key, JobCounts()), await self._read(placement)
         last.admitted.update(now.admitted)
         last.displaced.update(now.displaced)
 
     def forget_all_but(self, jobs: Mapping[int, Job]) -> None:
         """Forget the jobs that are not among these."""
-        for forgotten in self._last.keys() - jobs.keys():
-            del self._last[forgotten]
+        for key in [key for key in self._last if key.id not in jobs]:
+            del self._last[key]
 
-    async def _read_job(self, job: Job) -> JobCounts:
+    async def _read(self, placement: Placement) -> JobCounts:
         """The counts of a job at the switches that are connected."""
-        leaves = [leaf for leaf in job.placement.tree.switches if leaf.ranks]
+        leaves = [leaf for leaf in placement.tree.switches if leaf.ranks]
         counts = await self._of_connected(ManagedSwitch.read_admitted, [leaf.name for leaf in leaves])
         admitted = {
-            rank: counts[leaf.name][job.id, member]
+            rank: counts[leaf.name][placement.job, member]
             for leaf in leaves
             for member, rank in enumerate(leaf.ranks)
-            if (job.id, member) in counts.get(leaf.name, {})
+            if (placement.job, member) in counts.get(leaf.name, {})
         }
         displaced = {
             (name, expired): count.packets
-            for name, found in (await self.displaced(job)).items()
+            for name, found in (await self.displaced(placement)).items()
             for (number, expired), count in found.items()
-            if number == job.id
+            if number == placement.job
         }
         return JobCounts(admitted, displaced)
 
@@ -95,14 +97,14 @@ class SwitchCounts:
         """Contributions that the connected switches have admitted: switch -> (job, member number) -> count."""
         return await self._of_connected(ManagedSwitch.read_admitted)
 
-    async def displaced(self, job: Job | None = None) -> Mapping[str, Mapping[tuple[int, bool], Count]]:
+    async def displaced(self, at: Placement | None = None) -> Mapping[str, Mapping[tuple[int, bool], Count]]:
         """Contributions that took shared slots from jobs: switch -> (job, whether its sum had expired) -> count.
 
-        job: only at its switches, if it has shared slots.
+        at: only at its switches, if it has shared slots.
         """
         names = list(self._switches)
-        if job is not None:
-            names = list(job.placement.tree.by_name) if job.placement.aggregation == SHARED else []
+        if at is not None:
+            names = list(at.tree.by_name) if at.aggregation == SHARED else []
         return await self._of_connected(ManagedSwitch.read_displaced, names)
 
     async def _of_connected(

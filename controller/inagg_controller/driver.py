@@ -88,9 +88,9 @@ class EffectDriver:
 
     async def _remove(self, effect: Remove) -> None:
         """Remove entries, also at the switches after one that refuses it."""
-        job = self._jobs.jobs.get(effect.job)
-        if job is not None:
-            await self._counts.keep(job)
+        placement = self._jobs.switches.placement_of(effect)
+        if placement is not None:
+            await self._counts.keep(placement)
         refusals = []
         for name, entries in reversed([*effect.entries.items()]):
             try:
@@ -104,6 +104,6 @@ class EffectDriver:
     async def _write(
         self, effect: Effect, name: str, write: Callable[[Sequence[Entity]], None], entities: Sequence[Entity]
     ) -> None:
-        if self._jobs.switches.is_void(effect):
+        if self._jobs.switches.placement_of(effect) is None:
             raise SwitchUnreachableError(f"job {effect.job} has lost a switch")
         await self._switches[name].connection.call(partial(write, entities))

@@ -219,7 +219,6 @@ class Service:
             member, place = self._worker(new, ip), None
         else:
             member, place = self._member(job, new, ip)
-        self.network.check_address(ip, new.server_udp_port, "server_udp_port")
         job = self.jobs.register(number, member, self._clock())
         _log.info(
             "%s: %s registered, %d of %d", job.title, job.titles([member.rank]), len(job.members), job.workers
@@ -230,6 +229,7 @@ class Service:
     def _worker(self, new: NewWorker, ip: int) -> Registered:
         """A worker of a job on servers alone."""
         self.network.check_address(ip, new.udp_port)
+        self.network.check_address(ip, new.server_udp_port, "server_udp_port")
         return Worker(
             rank=new.rank,
             ip=ip,
@@ -253,6 +253,7 @@ class Service:
             host=new.host,
         )
         self.network.check_mac(member)
+        self.network.check_address(ip, new.server_udp_port, "server_udp_port")
         self.network.check_leaf(job, member.rank, place.switch)
         return member, place
 

@@ -14,12 +14,14 @@ from typing import NamedTuple
 
 from inagg._core import ServedJob
 from inagg_contract.addresses import format_ip, format_mac, parse_ip
+from inagg_contract.aggregation import SHARED
 from inagg_contract.constants import ECN_BITS, INAGG_PORT
 from inagg_controller.errors import UnavailableError
 from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
 from inagg_controller.jobs.effects import Install
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.limits import Limits, Policy
+from inagg_controller.jobs.planning import JobRequest
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import (
     DISPLACEMENT,
@@ -34,7 +36,6 @@ from inagg_simulator.p4_switch import Station, headers, job_group
 from inagg_simulator.reference import DATA, RESULT, decode
 from inagg_simulator.servers import make_servers
 from inagg_switch.switch import Switch
-from tests.controller.tables import create_shared
 
 PORTS = tuple(range(1, 200))
 FIRST_CABLE = 150  # the port of the first cable
@@ -159,9 +160,15 @@ def make_jobs(
         at = [f"s{switch}" for switch in one.at]
 
         def create(colocated: bool, one: SharedJob = one, at: Sequence[str] = at) -> Job:
-            return create_shared(
-                table, one.workers, one.slots, "", 0.0, None, at, colocated=colocated, priority=one.priority
+            request = JobRequest(
+                aggregation=SHARED,
+                workers=one.workers,
+                slots=one.slots,
+                at=at,
+                colocated=colocated,
+                priority=one.priority,
             )
+            return table.create(request, 0.0)
 
         try:
             job = create(one.colocated)

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from inagg_contract.aggregation import LEASED, SERVER, SHARED, Aggregation, uses_servers
+from inagg_contract.aggregation import LEASED, SERVER, SHARED, Aggregation
 from inagg_contract.documents import DEFAULT_JOB_CLASS
 from inagg_controller.errors import ConflictError, RequestError, UnavailableError
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.jobs.effects import Effect, Install, Regroup
 from inagg_controller.jobs.job import Job, Registered
 from inagg_controller.jobs.planning import JobRequest
-from inagg_controller.jobs.servers import JobKey, Worker
+from inagg_controller.jobs.servers import Worker
 from tests.controller.entities import Placed, entities_of, name_of
-from tests.controller.life_invariants import INVARIANTS, bytes_in
+from tests.controller.life_invariants import INVARIANTS, Process, bytes_in
 from tests.controller.serving import STAR
 from tests.controller.tables import POLICY, member, move, new_table
 
@@ -34,33 +34,16 @@ CREATORS = [None, "10.0.0.1", "10.0.0.2"]
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What lives. kinds: of aggregation that jobs ask for. limits: of `Limits`. many: there are several classes and
-    hosts that create jobs.
+    """What lives. servers: with servers and shared slots, and jobs of every kind. limits: of `Limits`. classes: there
+    are several, and several hosts that create jobs.
 
     The ranks are at the first two switches of the topology in turns; with one, all are there.
     """
 
     topology: Topology = STAR
-    kinds: tuple[Aggregation, ...] = (LEASED,)
+    servers: bool = False
     limits: Mapping[str, Any] = field(default_factory=dict)
-    many: bool = False
-
-    @property
-    def servers(self) -> bool:
-        """Whether there may be servers."""
-        return any(map(uses_servers, self.kinds))
-
-
-@dataclass
-class Process:
-    """A server's process. held: the jobs that it serves, and their bytes. answer: to its heartbeat, not yet read."""
-
-    name: str
-    instance: int
-    memory: int
-    held: dict[JobKey, int] = field(default_factory=dict)
-    answer: dict[JobKey, int] | None = None
-    refused: dict[JobKey, str] = field(default_factory=dict)
+    classes: bool = False
 
 
 def _with_servers(machine: "Life") -> bool:
@@ -72,6 +55,8 @@ class Life(RuleBasedStateMachine):
     their heartbeats late or never.
 
     entities: in the switches. epochs: of all placements. moved: the jobs that have had two. endings: how jobs ended.
+    freed: the epochs of those that have freed all. processes: of servers, by name. instances: of all of them. creator,
+    job_class, priority: of the jobs that are created.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -94,17 +79,35 @@ class Life(RuleBasedStateMachine):
 
     # Requests about jobs
 
-    @rule(data=st.data(), workers=st.integers(1, 4), colocated=st.booleans())
-    def create(self, data: st.DataObject, workers: int, colocated: bool) -> None:
-        aggregation = data.draw(st.sampled_from(self.setting.kinds))
-        most = {LEASED: 64, SHARED: 32, SERVER: 8}[aggregation]
-        slots = data.draw(st.sampled_from([size for size in (2, 4, 8, 16, 32, 64) if size <= most]))
-        self.try_to_create(aggregation, workers, slots, colocated)
+    @rule(workers=st.integers(1, 4), slots=st.sampled_from([2, 4, 8, 16, 32, 64]))
+    def create_leased(self, workers: int, slots: int) -> None:
+        self.try_to_create(LEASED, workers, slots, colocated=True)
 
-    @rule(data=st.data(), workers=st.integers(1, 3), colocated=st.booleans())
-    def create_complete(self, data: st.DataObject, workers: int, colocated: bool) -> None:
-        aggregation = data.draw(st.sampled_from(self.setting.kinds))
-        self.try_to_create(aggregation, workers, 2 if aggregation == LEASED else 4, colocated)
+    @rule(workers=st.integers(1, 3))
+    def create_complete_leased(self, workers: int) -> None:
+        self.try_to_create(LEASED, workers, 2, colocated=True)
+        self.register_all(0)
+
+    @precondition(_with_servers)
+    @rule(workers=st.integers(1, 4), slots=st.sampled_from([2, 4, 32]), colocated=st.booleans())
+    def create_shared(self, workers: int, slots: int, colocated: bool) -> None:
+        self.try_to_create(SHARED, workers, slots, colocated)
+
+    @precondition(_with_servers)
+    @rule(workers=st.integers(1, 2), colocated=st.booleans())
+    def create_complete_shared(self, workers: int, colocated: bool) -> None:
+        self.try_to_create(SHARED, workers, 4, colocated)
+        self.register_all(0)
+
+    @precondition(_with_servers)
+    @rule(workers=st.integers(1, 4), slots=st.sampled_from([2, 4, 8]), colocated=st.booleans())
+    def create_on_servers(self, workers: int, slots: int, colocated: bool) -> None:
+        self.try_to_create(SERVER, workers, slots, colocated)
+
+    @precondition(_with_servers)
+    @rule(workers=st.integers(1, 2), colocated=st.booleans())
+    def create_complete_on_servers(self, workers: int, colocated: bool) -> None:
+        self.try_to_create(SERVER, workers, 4, colocated)
         self.register_all(0)
 
     def try_to_create(self, aggregation: Aggregation, workers: int, slots: int, colocated: bool) -> str:
@@ -137,14 +140,14 @@ class Life(RuleBasedStateMachine):
             assert bool(share.registered) is not colocated
         return ""
 
-    @precondition(lambda self: self.setting.many)
+    @precondition(lambda self: self.setting.classes)
     @rule(data=st.data(), priority=st.integers(0, 2), creator=st.sampled_from(CREATORS))
     def ask_as(self, data: st.DataObject, priority: int, creator: str | None) -> None:
         """The next jobs that are created are of a class, and from a host."""
         self.job_class = data.draw(st.sampled_from(list(self.table.classes)))
         self.creator, self.priority = creator, priority
 
-    @precondition(lambda self: self.setting.many)
+    @precondition(lambda self: self.setting.classes)
     @rule(workers=st.integers(1, 2))
     def create_within_the_number(self, workers: int) -> None:
         """The number of jobs is a reason to refuse a job if and only if the class has them all."""
@@ -159,9 +162,11 @@ class Life(RuleBasedStateMachine):
         job = self.table.jobs.get(self.pick(index))
         if job is None or job.ended or job.placement.aggregation != LEASED:
             return
+        before = self.picture()
         try:
             move(self.table, job)
         except UnavailableError:
+            assert self.picture() == before
             return
         self.moved.add(job.id)
         self.epochs.append(job.placement.epoch)
@@ -433,12 +438,12 @@ class Life(RuleBasedStateMachine):
             self.table.end(number, self.now)
         for name in list(self.processes):
             self.ask_and_obey_twice(name)
+        assert all(server.free == server.memory for server in self.table.servers.by_name.values())
         for _ in range(3):
             while self.table.switches.effects:
                 self.carry_out()
             self.now += 1.0
             self.table.tick(self.now)
-        assert all(server.free == server.memory for server in self.table.servers.by_name.values())
         assert self.entities == set()
         assert all(pool.free == pool.size for pool in self.table.switches.pools.values())
         assert self.table.switches.installed() == {}

@@ -1,19 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
 """What holds after every step of `Life`. Each function is one invariant."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from inagg_contract.aggregation import SHARED
 from inagg_contract.constants import FLOOD_GROUP
 from inagg_contract.sizes import server_memory
 from inagg_controller.jobs.classes import Held
-from inagg_controller.jobs.job import holding
+from inagg_controller.jobs.job import Job, holding
 from inagg_controller.jobs.placement import Placement, State
-from tests.controller.entities import in_stages
+from inagg_controller.jobs.servers import JobKey
+from inagg_controller.jobs.table import JobTable
+from tests.controller.entities import Placed, in_stages
 from tests.controller.p4info import WORDS
 
-if TYPE_CHECKING:
-    from tests.controller.life import Life
+
+@dataclass
+class Process:
+    """A server's process. held: the jobs that it serves, and their bytes. answer: to its heartbeat, not yet read."""
+
+    name: str
+    instance: int
+    memory: int
+    held: dict[JobKey, int] = field(default_factory=dict)
+    answer: dict[JobKey, int] | None = None
+    refused: dict[JobKey, str] = field(default_factory=dict)
+
+
+class Seen(Protocol):
+    """What the invariants see of `Life`."""
+
+    table: JobTable
+    entities: set[Placed]
+    epochs: list[int]
+    moved: set[int]
+    endings: dict[int, tuple[str, str | None, dict[int, str]]]
+    freed: set[int]
+    processes: dict[str, Process]
+    instances: list[int]
+
+    def holders(self) -> list[Job]: ...
+
+
+INVARIANTS: list[Callable[[Seen], None]] = []
+
+
+def _invariant(check: Callable[[Seen], None]) -> Callable[[Seen], None]:
+    INVARIANTS.append(check)
+    return check
 
 
 def bytes_in(placement: Placement) -> int:
@@ -22,39 +58,45 @@ def bytes_in(placement: Placement) -> int:
     return server_memory(placement.slots, placement.servers.count, WORDS)
 
 
-def epochs_grow(life: "Life") -> None:
+@_invariant
+def epochs_grow(life: Seen) -> None:
     assert life.epochs == sorted(set(life.epochs))
 
 
-def instances_of_servers_grow(life: "Life") -> None:
+@_invariant
+def instances_of_servers_grow(life: Seen) -> None:
     assert life.instances == sorted(set(life.instances))
 
 
-def an_ended_job_stays_as_it_ended(life: "Life") -> None:
+@_invariant
+def an_ended_job_stays_as_it_ended(life: Seen) -> None:
     for number, job in life.table.jobs.items():
         if number in life.endings or job.ended:
             ending = (job.state, job.reason, dict(job.lost))
             assert life.endings.setdefault(number, ending) == ending
 
 
-def a_job_that_everybody_has_left_does_not_run(life: "Life") -> None:
+@_invariant
+def a_job_that_everybody_has_left_does_not_run(life: Seen) -> None:
     assert not any(
         job.state == "running" and len(job.left) == job.workers for job in life.table.jobs.values()
     )
 
 
-def leases_belong_to_placements_that_hold_them_and_to_nobody_else(life: "Life") -> None:
+@_invariant
+def leases_belong_to_placements_that_hold_them_and_to_nobody_else(life: Seen) -> None:
     placements = holding(life.table.jobs.values())
     for name, pool in life.table.switches.pools.items():
         held = [each.leases[name] for each in placements if name in each.leases]
         assert pool.leases == tuple(sorted(held, key=lambda lease: lease.base))
-    for placement in placements:
+    for placement in (each for job in life.table.jobs.values() for each in job.placements):
         leased_in = placement.tree.by_name.keys() if placement.servers is None else set()
         assert placement.leases.keys() == leased_in
         assert all(lease.size == 2 * placement.slots for lease in placement.leases.values())
 
 
-def a_job_has_one_place_unless_it_moves(life: "Life") -> None:
+@_invariant
+def a_job_has_one_place_unless_it_moves(life: Seen) -> None:
     for job in life.table.jobs.values():
         assert job.holds_resources or job.ended
         *older, placement = job.placements
@@ -63,48 +105,59 @@ def a_job_has_one_place_unless_it_moves(life: "Life") -> None:
         assert not older or job.id in life.moved
 
 
-def what_is_in_a_switch_belongs_to_a_placement_that_still_holds_its_lease(life: "Life") -> None:
+@_invariant
+def what_is_in_a_switch_belongs_to_a_placement_that_still_holds_its_lease(life: Seen) -> None:
     mine = {
         placed for placement in holding(life.table.jobs.values()) for placed in in_stages(placement.entries)
     }
     assert life.entities <= mine
-    assert FLOOD_GROUP not in {placement.group for placement in holding(life.table.jobs.values())}
+    assert FLOOD_GROUP not in {job.placement.group for job in life.table.jobs.values()}
 
 
-def a_running_job_is_complete_and_installed_unless_it_moves(life: "Life") -> None:
+@_invariant
+def a_running_job_is_complete_and_installed_unless_it_moves(life: Seen) -> None:
     for job in life.table.jobs.values():
         if job.state != "running":
             continue
         assert len(job.members) == job.workers
-        if job.id not in life.moved:
-            assert job.placement.entries.keys() == job.placement.tree.by_name.keys()
-            assert set(in_stages(job.placement.entries)) <= life.entities
+        *older, placement = job.placements
+        if placement.state is State.PLANNED:
+            assert older
+        elif placement.state is State.INSTALLED or job.id not in life.moved:
+            assert placement.entries.keys() == placement.tree.by_name.keys()
+            assert set(in_stages(placement.entries)) <= life.entities
+        else:
+            assert placement.state is State.INSTALLING
 
 
-def no_two_servers_have_the_same_address(life: "Life") -> None:
+@_invariant
+def no_two_servers_have_the_same_address(life: Seen) -> None:
     servers = life.table.servers.by_name.values()
     assert len({(server.ip, server.udp_port) for server in servers}) == len(servers)
 
 
-def memory_is_leased_to_placements_that_hold_it_and_never_exceeds(life: "Life") -> None:
+@_invariant
+def memory_is_leased_to_placements_that_hold_it_and_never_exceeds(life: Seen) -> None:
     for server in life.table.servers.by_name.values():
         assert server.free >= 0
         for key, lease in server.leases.items():
             (placement,) = (each for each in life.table.jobs[key.id].placements if each.key == key)
             assert placement.servers is not None
-            assert not placement.gone
+            assert not placement.freed
             assert server in placement.servers.registered
             assert lease.size == bytes_in(placement)
 
 
-def memory_in_which_a_job_may_still_be_is_not_free(life: "Life") -> None:
+@_invariant
+def memory_in_which_a_job_may_still_be_is_not_free(life: Seen) -> None:
     for process in life.processes.values():
         server = life.table.servers.by_name.get(process.name)
         if server is not None and server.instance == process.instance:
             assert process.held.keys() <= server.leases.keys()
 
 
-def an_ended_job_holds_memory_of_living_servers_and_entries_only(life: "Life") -> None:
+@_invariant
+def an_ended_job_holds_memory_of_living_servers_and_entries_only(life: Seen) -> None:
     living = list(life.table.servers.by_name.values())
     for job in life.table.jobs.values():
         if job.ended and job.placement.servers is not None:
@@ -115,7 +168,8 @@ def an_ended_job_holds_memory_of_living_servers_and_entries_only(life: "Life") -
             assert job.holds_resources == (in_switch or any(server in living for server in leasing))
 
 
-def an_active_job_has_all_its_servers(life: "Life") -> None:
+@_invariant
+def an_active_job_has_all_its_servers(life: Seen) -> None:
     living = list(life.table.servers.by_name.values())
     for job in life.table.jobs.values():
         share = job.placement.servers
@@ -124,7 +178,8 @@ def an_active_job_has_all_its_servers(life: "Life") -> None:
             assert all(job.placement.key in server.leases for server in share.registered)
 
 
-def a_job_runs_exactly_while_all_its_servers_serve_it_and_its_entries_are_in(life: "Life") -> None:
+@_invariant
+def a_job_runs_exactly_while_all_its_servers_serve_it_and_its_entries_are_in(life: Seen) -> None:
     for job in life.table.jobs.values():
         share = job.placement.servers
         if share is None or job.ended:
@@ -138,7 +193,8 @@ def a_job_runs_exactly_while_all_its_servers_serve_it_and_its_entries_are_in(lif
             assert (index in share.serving) == (job.placement.key in server.serving and job.complete)
 
 
-def no_class_has_more_than_its_quotas(life: "Life") -> None:
+@_invariant
+def no_class_has_more_than_its_quotas(life: Seen) -> None:
     for known in life.table.classes.values():
         held = life.table.held_by(known.name)
         assert known.jobs is None or held.jobs <= known.jobs
@@ -152,7 +208,8 @@ def no_class_has_more_than_its_quotas(life: "Life") -> None:
             assert placement.priority <= known.priority
 
 
-def a_class_holds_what_pools_and_servers_lease_to_its_jobs(life: "Life") -> None:
+@_invariant
+def a_class_holds_what_pools_and_servers_lease_to_its_jobs(life: Seen) -> None:
     for name in life.table.classes:
         jobs = [job for job in life.holders() if job.job_class == name]
         memory = sum(
@@ -169,7 +226,8 @@ def a_class_holds_what_pools_and_servers_lease_to_its_jobs(life: "Life") -> None
         assert life.table.held_by(name) == Held(len(jobs), slots, memory)
 
 
-def no_host_has_more_than_its_share(life: "Life") -> None:
+@_invariant
+def no_host_has_more_than_its_share(life: Seen) -> None:
     placements = [each for each in holding(life.table.jobs.values()) if each.creator is not None]
     for creator in {each.creator for each in placements}:
         for name, pool in life.table.switches.pools.items():
@@ -181,36 +239,15 @@ def no_host_has_more_than_its_share(life: "Life") -> None:
             assert sum(held) <= life.table.limits.host_share * pool.size
 
 
-def a_job_frees_its_part_once_after_it_has_ended(life: "Life") -> None:
+@_invariant
+def a_job_frees_its_part_once_after_it_has_ended(life: Seen) -> None:
     for job in life.table.jobs.values():
         assert not (job.placement.epoch in life.freed and job.holds_resources)
         if not job.holds_resources:
             life.freed.add(job.placement.epoch)
 
 
-def the_number_of_jobs_on_servers_is_bounded(life: "Life") -> None:
+@_invariant
+def the_number_of_jobs_on_servers_is_bounded(life: Seen) -> None:
     jobs = [job for job in life.holders() if job.placement.servers is not None]
     assert len(jobs) <= life.table.limits.max_server_jobs
-
-
-INVARIANTS = (
-    epochs_grow,
-    instances_of_servers_grow,
-    an_ended_job_stays_as_it_ended,
-    a_job_that_everybody_has_left_does_not_run,
-    leases_belong_to_placements_that_hold_them_and_to_nobody_else,
-    a_job_has_one_place_unless_it_moves,
-    what_is_in_a_switch_belongs_to_a_placement_that_still_holds_its_lease,
-    a_running_job_is_complete_and_installed_unless_it_moves,
-    no_two_servers_have_the_same_address,
-    memory_is_leased_to_placements_that_hold_it_and_never_exceeds,
-    memory_in_which_a_job_may_still_be_is_not_free,
-    an_ended_job_holds_memory_of_living_servers_and_entries_only,
-    an_active_job_has_all_its_servers,
-    a_job_runs_exactly_while_all_its_servers_serve_it_and_its_entries_are_in,
-    no_class_has_more_than_its_quotas,
-    a_class_holds_what_pools_and_servers_lease_to_its_jobs,
-    no_host_has_more_than_its_share,
-    a_job_frees_its_part_once_after_it_has_ended,
-    the_number_of_jobs_on_servers_is_bounded,
-)

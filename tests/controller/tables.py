@@ -6,7 +6,6 @@ from typing import Any
 
 from inagg_contract.aggregation import LEASED, SERVER, SHARED
 from inagg_contract.documents import DEFAULT_JOB_CLASS
-from inagg_controller.errors import UnavailableError
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.limits import Limits, Policy
@@ -137,10 +136,8 @@ def move(table: JobTable, job: Job) -> None:
         at=[leaf_of[rank].name for rank in range(job.workers)],
         job_class=job.job_class,
     )
-    plan = table._planners.plan(request, table._states.holders)
-    if plan.slots < job.slots:
-        table._states.give_back(plan)
-        raise UnavailableError("fewer slots than it has")
+    table._states.check_epoch()
+    plan = table._planners.plan(request, table._states.holders, moving=job)
     table._states.replace(job, request, plan)
 
 

@@ -5,6 +5,8 @@ from itertools import product
 
 import pytest
 
+from inagg_controller.configuration import parse_job_classes
+from inagg_controller.errors import UnavailableError
 from inagg_controller.jobs.effects import Install, Remove
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.placement import TRANSITIONS, Event, State
@@ -115,3 +117,34 @@ def test_a_job_that_ends_while_it_moves_frees_both_places() -> None:
     carry_out(table, 1.0)
     assert not job.holds_resources
     assert table.switches.pools["s1"].leases == ()
+
+
+def test_a_job_without_multicast_has_none_elsewhere() -> None:
+    table = new_table()
+    job = running(table)
+    assert job.placement.results_ip is not None
+    table.unicast(job.id)
+    carry_out(table, 1.0)
+    move(table, job)
+    carry_out(table, 1.0)
+    assert (job.state, job.placement.results_ip) == ("running", None)
+
+
+def test_a_job_moves_though_its_class_has_no_place_for_another() -> None:
+    table = new_table(classes=parse_job_classes(["one,jobs=1"]))
+    job = create_leased(table, 1, 4, job_class="one")
+    table.register(job.id, member(0), 0.0)
+    carry_out(table, 0.0)
+    move(table, job)
+    carry_out(table, 1.0)
+    assert (job.state, len(job.placements), table.held_by("one").jobs) == ("running", 1, 1)
+
+
+def test_a_job_stays_where_fewer_slots_are_free() -> None:
+    table = new_table(slot_versions=16)
+    job = running(table)
+    create_leased(table, 1, 2)
+    before = (job.placements, table.switches.pools["s1"].leases)
+    with pytest.raises(UnavailableError, match="has 4 slots, and 2 are free elsewhere"):
+        move(table, job)
+    assert (job.placements, table.switches.pools["s1"].leases) == before

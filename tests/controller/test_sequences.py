@@ -7,7 +7,6 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from inagg_contract.aggregation import AGGREGATIONS
 from inagg_controller.configuration import parse_job_classes
 from tests.controller.life import Life, Setting
 from tests.controller.serving import LEAF_SPINE
@@ -24,12 +23,12 @@ CLASSES = parse_job_classes(
 SHARED = {"shared_slots": SHARED_SLOTS}
 STAR_SETTING = Setting()
 TREE = Setting(topology=LEAF_SPINE)
-ALL_KINDS = Setting(topology=HOSTS, kinds=AGGREGATIONS, limits=SHARED)
+ALL_KINDS = Setting(topology=HOSTS, servers=True, limits=SHARED)
 WITH_CLASSES = Setting(
     topology=HOSTS,
-    kinds=AGGREGATIONS,
+    servers=True,
     limits=SHARED | {"classes": CLASSES, "host_share": 0.5},
-    many=True,
+    classes=True,
 )
 
 

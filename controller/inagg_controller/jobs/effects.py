@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job table has done to switches. A driver carries the effects out and reports each (`JobTable.switches`)."""
+"""What a driver is to do to switches. It reports each effect to the job table (`SwitchedJobs.done`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

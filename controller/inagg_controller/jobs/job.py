@@ -72,7 +72,7 @@ class Job:
     @property
     def holds_resources(self) -> bool:
         """True while anything of a switch or server is not free for others because of this job."""
-        return any(not placement.gone for placement in self.placements)
+        return any(not placement.freed for placement in self.placements)
 
     @property
     def summed(self) -> Summed | None:
@@ -99,4 +99,4 @@ class Job:
 
 def holding(jobs: Iterable[Job]) -> list[Placement]:
     """The placements of jobs that hold anything."""
-    return [placement for job in jobs for placement in job.placements if not placement.gone]
+    return [placement for job in jobs for placement in job.placements if not placement.freed]

@@ -24,8 +24,9 @@ from inagg_controller.switch.entries import JobEntries, MulticastGroup
 class State(Enum):
     """Where the entries of a placement are.
 
-    planned: in no switch. installing: some are in the switches, or their change is under way. installed: all are in the
-    switches. removing: some may still be in the switches. gone: what the placement had is free.
+    planned: in no switch. installing: their insertion or a change of them is under way. installed: all are in the
+    switches; on servers alone, where there are none, all ranks have registered. removing: some may still be in the
+    switches. gone: what the placement had is free.
     """
 
     PLANNED = "planned"
@@ -106,14 +107,17 @@ class Placement:
         return SHARED if self.tree.switches else SERVER
 
     @property
-    def gone(self) -> bool:
+    def freed(self) -> bool:
         """Whether what it had is free."""
         return self.state is State.GONE
 
     @property
     def in_use(self) -> bool:
         """Whether its switches or servers may have it: a rank that leaves now cannot be replaced."""
-        return self.state is not State.PLANNED or (self.servers is not None and bool(self.servers.seats))
+        served = self.servers is not None and bool(self.servers.seats)
+        return self.state in (State.INSTALLING, State.INSTALLED, State.REMOVING) or (
+            served and not self.freed
+        )
 
     @property
     def ready(self) -> bool:
@@ -137,7 +141,10 @@ class Placement:
         return Regroup(*self._name, groups)
 
     def written(self, effect: Install | Regroup) -> None:
-        """An insertion or a change has been carried out. It is installed once no other one is under way."""
+        """An insertion or a change has been carried out. It is installed once no other one is under way.
+
+        Before the last change a rank would get results at an address at which another has said that it does not.
+        """
         if isinstance(effect, Regroup):
             self.entries = {
                 name: replace(each, group=effect.groups[name]) for name, each in self.entries.items()

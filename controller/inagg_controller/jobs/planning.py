@@ -54,7 +54,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Supplies:
-    """Of what the planners give."""
+    """What the controller has to give: switches, servers, and the limits on both."""
 
     topology: Topology
     limits: Limits
@@ -183,8 +183,12 @@ class Planners:
             SERVER: ServerPlanner(supplies),
         }
 
-    def plan(self, request: JobRequest, holders: Sequence[Job]) -> Plan:
-        """Plan a job. holders: the jobs that hold resources. Raises InvalidRequestError, UnavailableError."""
+    def plan(self, request: JobRequest, holders: Sequence[Job], moving: Job | None = None) -> Plan:
+        """Plan a job. Raises InvalidRequestError, UnavailableError.
+
+        holders: the jobs that hold resources. moving: the job itself, if it is to have another place: its class has
+        admitted it already. What it holds counts until it is removed there.
+        """
         planner = self._by_aggregation[request.aggregation]
         if not 1 <= request.workers <= planner.most_workers:
             raise InvalidRequestError(
@@ -194,7 +198,7 @@ class Planners:
             raise InvalidRequestError(
                 f"slots is {request.slots}; it must be a power of two, at least {FEWEST_SLOTS}"
             )
-        admitting = self._admitting(request, holders)
+        admitting = self._admitting(request, [job for job in holders if job is not moving])
         if uses_servers(request.aggregation):
             self._check_server_jobs(request, holders)
         return planner.plan(request, admitting, holders)

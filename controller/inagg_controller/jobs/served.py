@@ -101,10 +101,14 @@ class ServedJobs:
 
     def _leased_from(self, server: Server) -> list[tuple[Job, Placement, ServerShare]]:
         """The placements to which a server leases memory."""
-        found = [self._states.placement(*key) for key in server.leases]
-        return [
-            (*each, each[1].servers) for each in found if each is not None and each[1].servers is not None
-        ]
+        leased = []
+        for key in server.leases:
+            found = self._states.placement(*key)
+            assert found is not None  # a lease ends before its placement does
+            job, placement = found
+            assert placement.servers is not None
+            leased.append((job, placement, placement.servers))
+        return leased
 
     def _drop(self, server: Server, reason: str, now: float) -> None:
         """Forget a server; its jobs fail."""
@@ -131,7 +135,7 @@ class ServedJobs:
         share.serving.discard(index)
         if used and job.state == "running":
             self._states.fail(job, f"server {server.name} no longer serves it", now)
-        if not used or job.ended:
+        if not used or job.ended:  # perhaps since the line before
             give_back([server], placement.key)
             self._states.release(job, placement)
 

@@ -103,23 +103,26 @@ class JobStates:
         return job
 
     def replace(self, job: Job, request: JobRequest, plan: Plan) -> None:
-        """Give a job another placement, with as many slots. The old one is removed, and the new one then installed."""
-        assert plan.slots == job.slots  # chunk numbers say in which slot they are
+        """Give a job another placement. The old one is removed, and the new one then installed.
+
+        Raises UnavailableError if the plan has fewer slots than the job: chunk numbers say in which slot they are.
+        """
+        if plan.slots < job.slots:
+            self._supplies.resources.give_back(plan.leases)
+            raise UnavailableError(f"job {job.id} has {job.slots} slots, and {plan.slots} are free elsewhere")
         old = job.placement
-        job.placements.append(self._place(job.id, request, plan))
+        new = self._place(job.id, request, plan)
+        if old.results_ip is None:  # some rank gets nothing that is sent to a group address
+            new.results_ip = None
+        job.placements.append(new)
         self.note_change()
         self._withdraw(job, old)
         self.place_if_complete(job)
 
-    def give_back(self, plan: Plan) -> None:
-        """Give back what a plan has leased."""
-        self._supplies.resources.give_back(plan.leases)
-
     def _place(self, number: int, request: JobRequest, plan: Plan) -> Placement:
         group = self._groups.take() if plan.tree.switches else None
-        assert (
-            group is not None or not plan.tree.switches
-        )  # there are more than jobs that fit into the tables
+        # There are more groups than jobs that fit into the tables.
+        assert group is not None or not plan.tree.switches
         placement = Placement(
             job=number,
             epoch=self._next_epoch,

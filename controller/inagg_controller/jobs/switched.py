@@ -4,8 +4,10 @@
 from collections import deque
 from collections.abc import Mapping
 
-from inagg_controller.fabric.topology import Link
-from inagg_controller.jobs.effects import Effect, Install, Remove
+from inagg_controller.fabric.topology import Link, Topology
+from inagg_controller.jobs.effects import Effect, Regroup, Remove
+from inagg_controller.jobs.installation import unicast_groups_of
+from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.leases import LeasePool
 from inagg_controller.jobs.placement import Placement, State
 from inagg_controller.jobs.resources import Resources
@@ -40,17 +42,16 @@ class SwitchedJobs:
         """The switches of a placement that are not connected."""
         return self._resources.away(placement.tree)
 
-    def is_void(self, effect: Effect) -> bool:
-        """Whether a switch that an effect is about has been lost since, so that its outcome does not count."""
+    def placement_of(self, effect: Effect) -> Placement | None:
+        """The placement that an effect is about. None if a switch of it has been lost since: the effect is void."""
         found = self._states.placement(effect.job, effect.epoch)
-        return found is None or found[1].generation != effect.generation
+        return found[1] if found is not None and found[1].generation == effect.generation else None
 
     def done(self, effect: Effect, now: float, error: str | None = None) -> None:
         """Record that the driver has carried out an effect; error: the switch's message if it refused."""
-        found = self._states.placement(effect.job, effect.epoch)
-        if found is None or self.is_void(effect):
+        job, placement = self._states.placement(effect.job, effect.epoch) or (None, None)
+        if job is None or placement is None or placement.generation != effect.generation:
             return
-        job, placement = found
         self._states.note_change()
         if isinstance(effect, Remove):
             if error is not None:
@@ -63,8 +64,8 @@ class SwitchedJobs:
             placement.written(effect)
             self._states.begin_if_ready(job, now)
         elif placement is job.placement and not job.ended:
-            # Without the copies its sums would need a retransmission for every result.
-            what = "the job's entries" if isinstance(effect, Install) else "to copy results to each worker"
+            # Sums without the copies would need a retransmission for every result.
+            what = "to copy results to each worker" if isinstance(effect, Regroup) else "the job's entries"
             self._states.fail(job, f"the switch refused {what}: {error}", now)
 
     def connected(self, name: str) -> None:
@@ -85,7 +86,7 @@ class SwitchedJobs:
             (job, placement)
             for job in self._states.jobs.values()
             for placement in job.placements
-            if not placement.gone and name in placement.tree.by_name
+            if not placement.freed and name in placement.tree.by_name
         ]
         void = {placement.key for _, placement in concerned}
         kept = [effect for effect in self.effects if (effect.job, effect.epoch) not in void]
@@ -119,9 +120,16 @@ class SwitchedJobs:
             if job.placement.entries and job.placement.state is not State.REMOVING
         }
 
-    def tick(self, now: float) -> None:
-        """Repeat removals that were refused."""
-        for job in list(self._states.jobs.values()):
-            for placement in list(job.placements):
-                if placement.retry_at is not None and now >= placement.retry_at:
-                    self._states.remove(job, placement)
+    def unicast(self, job: Job, topology: Topology) -> None:
+        """Send a job's results to each worker's own address from now on."""
+        placement = job.placement
+        placement.results_ip = None
+        self._states.note_change()
+        if placement.state in (State.INSTALLING, State.INSTALLED):
+            self.effects.append(placement.regroup(unicast_groups_of(job, topology)))
+
+    def retry(self, job: Job, now: float) -> None:
+        """Repeat the removals of a job that were refused."""
+        for placement in list(job.placements):
+            if placement.retry_at is not None and now >= placement.retry_at:
+                self._states.remove(job, placement)

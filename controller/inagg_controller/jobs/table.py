@@ -12,10 +12,8 @@ from inagg_controller.errors import ConflictError, InvalidRequestError
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.jobs.calls import Report
 from inagg_controller.jobs.classes import Held, JobClass
-from inagg_controller.jobs.installation import unicast_groups_of
 from inagg_controller.jobs.job import LEFT, Job, Registered
 from inagg_controller.jobs.limits import Limits, Policy
-from inagg_controller.jobs.placement import State
 from inagg_controller.jobs.planning import JobRequest, Planners, Supplies
 from inagg_controller.jobs.registration import check_endpoints, relevant
 from inagg_controller.jobs.resources import Resources
@@ -156,13 +154,8 @@ class JobTable:
         Raises UnknownJobError.
         """
         job = self.job(number)
-        placement = job.placement
-        if placement.results_ip is None or job.ended:
-            return job
-        placement.results_ip = None
-        self._states.note_change()
-        if placement.state in (State.INSTALLING, State.INSTALLED):
-            self.switches.effects.append(placement.regroup(unicast_groups_of(job, self._topology)))
+        if job.placement.results_ip is not None and not job.ended:
+            self.switches.unicast(job, self._topology)
         return job
 
     def attend(self, number: int, rank: int, now: float, *, steady: bool = True) -> Registered:
@@ -235,7 +228,7 @@ class JobTable:
                 self._lose_silent(job, now)
             if job.state == "joining" and now - job.created_at >= self.policy.join_timeout_s:
                 self._states.fail(job, self._why_not_joined(job), now)
-        self.switches.tick(now)
+            self.switches.retry(job, now)
         self._states.forget_ended(now)
 
     def _find(self, number: int, rank: int) -> Job:
