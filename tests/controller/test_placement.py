@@ -122,11 +122,13 @@ def test_a_job_that_ends_while_it_moves_frees_both_places() -> None:
 def test_a_job_without_multicast_has_none_elsewhere() -> None:
     table = new_table()
     job = running(table)
-    assert job.placement.results_ip is not None
+    old = job.placement
+    assert old.results_ip is not None
     table.unicast(job.id)
     carry_out(table, 1.0)
     move(table, job)
     carry_out(table, 1.0)
+    assert job.placement is not old
     assert (job.state, job.placement.results_ip) == ("running", None)
 
 
