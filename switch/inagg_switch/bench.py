@@ -30,12 +30,14 @@ class BenchError(SwitchError):
 class Load:
     """(port, frame) packets, which are input in passes: each pass inputs all, in order.
 
-    Before packet i of pass p the 4 bytes at its `counter_offset` are set to p * run + i % run.
+    Before packet i of pass p the 4 bytes at its `counter_offset` are set to p * run + i % run. sends: some packet makes
+    the program send.
     """
 
     packets: Sequence[tuple[int, bytes]]
     counter_offset: int | None = None
     run: int = 1
+    sends: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,10 @@ class Rate:
 
 
 def measure(program: Switch, load: Load, *, packets: int = 200_000, runs: int = 9) -> Rate:
-    """Input about `packets` packets in each of `runs` runs, after one more run for warm-up."""
+    """Input about `packets` packets in each of `runs` runs, after one more run for warm-up.
+
+    Raises BenchError if nothing leaves of a load that sends.
+    """
     passes = max(1, packets // len(load.packets))
     count = passes * len(load.packets)
     nanoseconds, sent = [], 0
@@ -71,6 +76,10 @@ def measure(program: Switch, load: Load, *, packets: int = 200_000, runs: int = 
             load.run,
         )
         nanoseconds.append(1e9 * seconds / count)
+    if load.sends and sent == 0:
+        raise BenchError(
+            "the program sends nothing, though the load expects it to: is the load for other -D?"
+        )
     del nanoseconds[0]
     median = statistics.median(nanoseconds)
     return Rate(count, runs, sent / count, median, max(nanoseconds), min(nanoseconds))
@@ -82,21 +91,24 @@ def minimum_frame() -> Load:
 
 
 def read_load(program: Switch, path: Path) -> Load:
-    """Set up a program as a file of packet vectors says; its packets are the load. What they lead to is not compared.
+    """Set up a program as a file of packet vectors says; its packets are the load.
 
-    Raises BenchError, VectorError.
+    What leaves is not compared with the file, but where that expects frames, some must leave. Raises BenchError,
+    VectorError.
     """
     vectors = read_vectors(path)
     if not vectors.packets:
         raise BenchError(f"{path}: there is no packet")
     set_up(program, vectors)
+    sends = any(packet.expected for packet in vectors.packets)
     if vectors.bench is None:
-        return Load([(packet.port, packet.frame) for packet in vectors.packets])
+        return Load([(packet.port, packet.frame) for packet in vectors.packets], sends=sends)
     offset, run = vectors.bench.offset, vectors.bench.run
     for packet in vectors.packets:
         if len(packet.frame) < offset + _NUMBER_BYTES:
             raise VectorError(f"{path}:{packet.line}: the frame has no {_NUMBER_BYTES} bytes at {offset}")
-    return Load([(packet.port, packet.frame) for packet in vectors.packets for _ in range(run)], offset, run)
+    frames = [(packet.port, packet.frame) for packet in vectors.packets for _ in range(run)]
+    return Load(frames, offset, run, sends)
 
 
 def parse_frame(text: str) -> tuple[int, bytes]:

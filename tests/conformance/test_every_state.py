@@ -4,8 +4,8 @@
 `make explore` compares larger jobs.
 """
 
-from collections.abc import Iterator
-from enum import IntEnum
+from collections.abc import Iterator, Sequence
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -45,6 +45,8 @@ OTHER_SWITCHES = {
 }
 BEHIND_SHARED = BehindShared(chunks=3)
 
+Named = tuple[str, Rule[Any]]  # a table and one of its rules
+
 
 @pytest.fixture
 def programs() -> Iterator[list[Switch]]:
@@ -75,21 +77,63 @@ def test_shared_slots_of_the_p4_program(programs: list[Switch], switch: int, sta
     assert compare(model, SharedSlotInP4(programs[switch], model)) > 100
 
 
-def test_these_jobs_need_every_rule(programs: list[Switch], monkeypatch: pytest.MonkeyPatch) -> None:
-    used: set[Rule[Any]] = set()
+def needed(models: Sequence[Any], monkeypatch: pytest.MonkeyPatch) -> set[Named]:
+    """The rules that all runs of the models apply together."""
+    used: set[Named] = set()
     find = Table.__getitem__
+    name_of = {id(table): name for name, table in TABLES.items()}
 
-    def record(table: Table[Any], facts: tuple[IntEnum, ...]) -> Rule[Any]:
-        used.add(find(table, facts))
+    def record(table: Table[Any], facts: tuple[Enum, ...]) -> Rule[Any]:
+        used.add((name_of[id(table)], find(table, facts)))
         return find(table, facts)
 
-    monkeypatch.setattr(Table, "__getitem__", record)
-    shared = SharedSlot(make_fabric(programs), "s0", chunks=2)
-    models: list[Any] = [*ROOTS.values(), *OTHER_SWITCHES.values(), BEHIND_SHARED, shared]
-    for model in models:
-        for _ in steps(model):
-            pass
-    assert not {rule for table in TABLES.values() for rule in table.rules} - used
+    with monkeypatch.context() as patched:
+        patched.setattr(Table, "__getitem__", record)
+        for model in models:
+            for _ in steps(model):
+                pass
+    return used
+
+
+def rules_of(kind: str) -> set[Named]:
+    """kind: "slot" or "shared"."""
+    return {(name, rule) for name, table in TABLES.items() if name.startswith(kind) for rule in table.rules}
+
+
+def is_of_shared_slots(named: Named) -> bool:
+    """Whether a rule of leased slots is about packets that come from shared slots."""
+    return any("(5.7)" in case.text for case in named[1].cases)
+
+
+def test_the_leased_models_need_every_rule_of_leased_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = needed([*ROOTS.values(), *OTHER_SWITCHES.values()], monkeypatch)
+    assert {named for named in rules_of("slot") - used if not is_of_shared_slots(named)} == set()
+
+
+def test_the_servers_models_need_the_rules_that_only_servers_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = needed([*ROOTS.values(), BEHIND_SHARED], monkeypatch)
+    left = rules_of("slot") - used
+    assert not any(is_of_shared_slots(named) for named in left)
+    # A root has nothing above, and its versions become final as soon as all bits are set.
+    assert {name for name, _ in left} <= {
+        "slot contributions",
+        "slot completions",
+        "slot queries",
+        "slot packets from above",
+    }
+    assert all(
+        name == "slot packets from above"
+        or "all bits set, not final" in rule.cases[0].text
+        or "at any other switch" in rule.cases[0].text
+        for name, rule in left
+    )
+
+
+def test_a_roots_model_needs_every_rule_of_shared_slots(
+    programs: list[Switch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = needed([SharedSlot(make_fabric(programs), "s0", chunks=2)], monkeypatch)
+    assert rules_of("shared") - used == set()
 
 
 class KeepsWords(Leased):

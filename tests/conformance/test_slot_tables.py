@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of the slot rules: one rule for each combination of facts, and the page has them."""
 
-from enum import IntEnum, auto
+from enum import Enum, auto
 from typing import NamedTuple
 
 import pytest
@@ -11,7 +11,7 @@ from inagg_simulator.slot_rules.table import Table, case, rule
 from tests import ROOT
 
 
-class Light(IntEnum):
+class Light(Enum):
     RED = auto()
     GREEN = auto()
 

@@ -38,5 +38,7 @@ def with_tables(page: str) -> str:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m inagg_simulator.slot_rules.page PAGE")
     path = Path(sys.argv[1])
     path.write_text(with_tables(path.read_text()))

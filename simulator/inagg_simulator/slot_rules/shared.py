@@ -6,7 +6,7 @@ slot at any time and send on any sum at any time: the server adds only what has 
 """
 
 from collections.abc import Callable
-from enum import IntEnum, auto
+from enum import Enum, auto
 from typing import NamedTuple
 
 from inagg_simulator.slot_rules.packets import Packet, Query, Sum
@@ -36,7 +36,7 @@ class Slot(NamedTuple):
 # ---- facts
 
 
-class Has(IntEnum):
+class Has(Enum):
     """What a slot has, seen from a packet."""
 
     OWN = auto()  # the packet's chunk
@@ -56,7 +56,7 @@ def has(slot: Slot, packet: Packet, *, expired: bool, lower: bool) -> Has:
     return Has.EXPIRED if expired else Has.LOWER if lower else Has.OTHER
 
 
-class Brings(IntEnum):
+class Brings(Enum):
     """Whose contributions a packet has, besides those in the slot of its chunk."""
 
     WHOLE = auto()  # those of all ranks below this switch; or it has no words
@@ -74,7 +74,14 @@ def brings(slot: Slot, packet: Packet, everybody: int, *, data: bool = True) -> 
     return Brings.LAST if slot.members | packet.members == everybody else Brings.SOME
 
 
-class Waiting(IntEnum):
+class Of(Enum):
+    """What a slot has, seen from a packet that comes down."""
+
+    THIS_CHUNK = auto()
+    ANYTHING_ELSE = auto()
+
+
+class Waiting(Enum):
     """Whose contributions the slot of a query's chunk has."""
 
     ASKER = auto()
@@ -104,8 +111,8 @@ def _added(slot: Slot, packet: Packet) -> Slot:
     return slot._replace(members=slot.members | packet.members, sum=slot.sum.added(packet.sum))
 
 
-ON = Action("on", lambda slot, packet: (slot, packet))
-ON_AFTER_ITS_SUM = Action("on: its sum has gone on", ON.effect)
+ON = Action("goes on as it is", lambda slot, packet: (slot, packet))
+ON_AFTER_ITS_SUM = Action("goes on as it is: the slot's sum has gone on", ON.effect)
 TAKE = Action("take it", lambda slot, packet: (Slot(*packet), None))
 ADD = Action("add, and keep", lambda slot, packet: (_added(slot, packet), None))
 COMBINE = Action(
@@ -132,7 +139,7 @@ CLEAR = Mark("0: what waits further below will not be completed there", lambda q
 LEAVE = Mark("as it was", lambda query, everybody: query.waits_with)
 
 
-class Arrival(NamedTuple):
+class FromAboveAction(NamedTuple):
     """What is done with a packet from a server or a switch above."""
 
     text: str
@@ -209,27 +216,26 @@ QUERIES = Table(
         rule(case("anything else", [Waiting.NOBODY]), does=LEAVE, counts="query_forwarded"),
     ],
 )
-_NOT_OWN = case("anything else", [fact for fact in Has if fact is not Has.OWN])
 FROM_ABOVE = Table(
     ("the slot", "from a server or a switch above", "action"),
-    (Has, FromAbove),
+    (Of, FromAbove),
     [
         rule(
-            _OWN,
+            case("has this chunk", [Of.THIS_CHUNK]),
             case("a result", [FromAbove.RESULT]),
-            does=Arrival("to all members (5.3); empty", leaves=True, empties=True),
+            does=FromAboveAction("to all members (5.3); empty", leaves=True, empties=True),
             counts="slot_freed result_forwarded",
         ),
         rule(
-            _NOT_OWN,
+            case("anything else", [Of.ANYTHING_ELSE]),
             case("a result", [FromAbove.RESULT]),
-            does=Arrival("to all members (5.3)", leaves=True),
+            does=FromAboveAction("to all members (5.3)", leaves=True),
             counts="result_forwarded",
         ),
         rule(
-            _ANY,
+            case("any", Of),
             case("an answer", [FromAbove.ANSWER]),
-            does=Arrival("drop: they go past the switch", leaves=False),
+            does=FromAboveAction("drop: answers go past the switch", leaves=False),
             counts="answer_unexpected",
         ),
     ],
@@ -265,6 +271,6 @@ def ask(slot: Slot, query: Query, everybody: int) -> Query:
 
 def from_above(slot: Slot, packet: Packet | Query, kind: FromAbove) -> tuple[Slot, bool, tuple[str, ...]]:
     """A packet comes from a server or a switch above. Returns the slot, whether members get it, and the counters."""
-    fact = Has.OWN if slot.is_for(packet) and slot.members else Has.OTHER
+    fact = Of.THIS_CHUNK if slot.is_for(packet) and slot.members else Of.ANYTHING_ELSE
     _, action, counters = FROM_ABOVE[fact, kind]
     return slot.emptied if action.empties else slot, action.leaves, counters

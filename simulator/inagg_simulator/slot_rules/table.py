@@ -2,7 +2,7 @@
 """Decision tables: one rule for each combination of facts."""
 
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
+from enum import Enum
 from itertools import product
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -11,10 +11,10 @@ class Case(NamedTuple):
     """When a rule holds, in one column. text: as the page says it. facts: each of which it holds for."""
 
     text: str
-    facts: frozenset[IntEnum]
+    facts: frozenset[Enum]
 
 
-def case(text: str, facts: Iterable[IntEnum]) -> Case:
+def case(text: str, facts: Iterable[Enum]) -> Case:
     """A case. facts: one or several, or an enum for all of its facts."""
     return Case(text, frozenset(facts))
 
@@ -47,20 +47,23 @@ class Table(Generic[A]):
     """A decision table. heads: of its columns on the page, one for each kind of facts and one for the action."""
 
     def __init__(
-        self, heads: Sequence[str], facts: Sequence[Iterable[IntEnum]], rules: Sequence[Rule[A]]
+        self, heads: Sequence[str], facts: Sequence[Iterable[Enum]], rules: Sequence[Rule[A]]
     ) -> None:
-        """Raises ValueError unless each combination of facts has exactly one rule."""
+        """Raises ValueError unless each combination of facts has exactly one rule, and no rule has others."""
         self.heads, self.rules = heads, rules
-        self._rule_of: dict[tuple[IntEnum, ...], Rule[A]] = {}
+        self._rule_of: dict[tuple[Enum, ...], Rule[A]] = {}
         for one in rules:
             for combination in product(*(column.facts for column in one.cases)):
                 if combination in self._rule_of:
                     raise ValueError(f"{combination} has two rules: {self._rule_of[combination]} and {one}")
                 self._rule_of[combination] = one
-        if missing := set(product(*facts)) - set(self._rule_of):
-            raise ValueError(f"no rule for {sorted(missing)}")
+        known = set(product(*facts))
+        if missing := known - self._rule_of.keys():
+            raise ValueError(f"no rule for {sorted(missing, key=str)}")
+        if others := self._rule_of.keys() - known:
+            raise ValueError(f"rules for what is no combination of facts: {sorted(others, key=str)}")
 
-    def __getitem__(self, facts: tuple[IntEnum, ...]) -> Rule[A]:
+    def __getitem__(self, facts: tuple[Enum, ...]) -> Rule[A]:
         """The rule for a combination of facts, one of each kind."""
         return self._rule_of[facts]
 

@@ -5,7 +5,7 @@ A server does what a root does. Behind shared slots (5.7) its packets may have t
 """
 
 from collections.abc import Callable
-from enum import Enum, IntEnum, auto
+from enum import Enum, auto
 from typing import NamedTuple
 
 from inagg_simulator.slot_rules.packets import Packet, Query, Sum, age
@@ -27,7 +27,7 @@ class Version(NamedTuple):
 # ---- facts
 
 
-class Holds(IntEnum):
+class Holds(Enum):
     """What a version has, seen from a packet's chunk."""
 
     FREE = auto()  # another epoch or an older chunk, and the packet's may start
@@ -39,7 +39,7 @@ class Holds(IntEnum):
 
 
 def holds(held: Version, packet: Packet | Query, everybody: int) -> Holds:
-    """What a version has. everybody: the bits of all members."""
+    """What a version has, where the packet may not start. everybody: the bits of all members."""
     if held.epoch != packet.epoch or age(packet.chunk, held.chunk) > 0:
         return Holds.OLD
     if packet.chunk != held.chunk:
@@ -56,7 +56,7 @@ def may_start(held: Version, other: Version, packet: Packet, slots: int) -> bool
     return begins or (other.epoch, other.chunk, other.final) == before
 
 
-class Bits(IntEnum):
+class Bits(Enum):
     """The bits of a contribution in the version of its chunk."""
 
     CLEAR = auto()
@@ -74,7 +74,7 @@ def bits(held: Version, packet: Packet) -> Bits:
     return Bits.SET_OF_FIRST if packet.members == FIRST_MEMBER else Bits.SET
 
 
-class Asked(IntEnum):
+class Asked(Enum):
     """Where the contribution of a query's sender is."""
 
     HERE = auto()
@@ -91,14 +91,14 @@ def asked(held: Version, query: Query) -> Asked:
     return Asked.WAITS if query.waits_with and not members & query.waits_with else Asked.MISSING
 
 
-class Completes(IntEnum):
+class Completes(Enum):
     """Where a start or an add has left all bits set."""
 
     ROOT = auto()  # or a server
     BELOW = auto()  # a switch below another
 
 
-class FromAbove(IntEnum):
+class FromAbove(Enum):
     """What a switch above has sent."""
 
     RESULT = auto()
@@ -160,7 +160,7 @@ ADD = Action(
     effect=_add,
 )
 RESEND = Action(
-    "send the result again, to its sender only (5.7: to each of these ranks)", Leaves.RESULT_AGAIN
+    "send the result again, to the packet's sender only (5.7: to each rank in its bits)", Leaves.RESULT_AGAIN
 )
 SEND_UP_AGAIN = Action("send the partial sum up again", Leaves.PARTIAL)
 OVERLAP = Action("drop: the ranks that are missing send again when they ask")

@@ -5,6 +5,7 @@ Any member sends anything about any chunk at any time, and whatever is in the sl
 controller's.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import NamedTuple
@@ -232,7 +233,8 @@ class SharedSlotInP4:
         before = self._counts(arrival.port)
         left = self.program.process(arrival.port, arrival.frame, NOW_US / 1e6)
         frames = [(port, unwrap(frame)) for port, frame in left]
-        counters = [name for name, count in self._counts(arrival.port).items() if count > before[name]]
+        counted = Counter(self._counts(arrival.port)) - Counter(before)
+        counters = sorted(counted.elements())
         slot, held = self.registers.shared(SLOT)
         if not {"slot_taken", "slot_expired", "slot_evicted"}.isdisjoint(counters):
             taken = self._taken(slot, NOW_US)

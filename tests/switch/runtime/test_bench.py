@@ -204,3 +204,11 @@ def test_a_file_without_entries_is_explained(switch_command: list[str], tmp_path
 
 def test_a_frame_is_a_port_and_its_bytes() -> None:
     assert parse_frame("510:00ff") == (510, b"\x00\xff")
+
+
+def test_a_load_for_other_definitions_is_no_rate(switch_command: list[str]) -> None:
+    done = bench(switch_command, "-D", "WORDS=8", "--load", str(FOUR_WORKERS))
+    assert done.returncode != 0
+    assert (
+        "the program sends nothing, though the load expects it to: is the load for other -D?" in done.stderr
+    )
