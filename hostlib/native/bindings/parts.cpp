@@ -57,7 +57,7 @@ void define_wire(nb::module_& m) {
         .def_rw("checksum", &Header::checksum)
         .def("encode",
              [](const Header& self) {
-                 std::array<std::byte, HEADER_BYTES> out;
+                 std::array<std::byte, HEADER_BYTES> out{};
                  encode(self, out);
                  return to_bytes(out);
              })

@@ -103,6 +103,7 @@ class PyServer {
     void serve(const JobShape& job, const std::vector<IpPort>& workers, unsigned servers, unsigned index,
                const std::optional<IpPort>& relay) {
         std::vector<UdpAddress> addresses;
+        addresses.reserve(workers.size());
         for (const auto& [ip, port] : workers) {
             addresses.push_back({ip, port});
         }

@@ -256,9 +256,10 @@ void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::
         results.emplace(connected(UdpSocket::duplicate_of(*sockets.results_fd), *aggregator));
     }
     UdpSocket socket = open_socket(sockets.local, sockets.socket_fd);
-    new (self) PyTransport(
-        config, servers.empty() ? connected(std::move(socket), *aggregator) : prepared(std::move(socket)),
-        std::move(results), std::move(peers), spin);
+    new (self) PyTransport(config,
+                           aggregator && servers.empty() ? connected(std::move(socket), *aggregator)
+                                                         : prepared(std::move(socket)),
+                           std::move(results), std::move(peers), spin);
     for (const std::optional<int> given : {sockets.socket_fd, sockets.results_fd}) {
         if (given) {
             const Descriptor taken_over(*given);  // the duplicate stays

@@ -54,7 +54,7 @@ enum class Role : std::uint8_t { exponent, data, classes, outliers };
 
 // A chunk's part in its collective. Role `classes`: the class lanes of a part of the block.
 struct Assignment {
-    Role role;
+    Role role = Role::exponent;
     std::uint8_t part = 0;
     std::uint32_t block = 0;
 };

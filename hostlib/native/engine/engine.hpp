@@ -140,9 +140,9 @@ class Engine {
 
     // Slots whose results have come one after the other and are not yet accounted for.
     struct Result {
-        Slot* slot;
+        Slot* slot = nullptr;
         Announcement announced;
-        bool congested;
+        bool congested = false;
     };
     std::vector<Result> run_;
 

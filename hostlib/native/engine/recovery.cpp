@@ -43,10 +43,11 @@ void Recovery::sent(SlotList& ready, unsigned count, bool timed, double now) {
     }
     outstanding_ += count;
     in_flight_ += count;
-    Slot* last = nullptr;
-    for (Slot* slot = ready.front(); count > 0; --count, slot = SlotList::next(*slot)) {
-        slot->sent(++sendings_, timed, now);
-        last = slot;
+    Slot* last = ready.front();
+    last->sent(++sendings_, timed, now);
+    for (; count > 1; --count) {
+        last = SlotList::next(*last);
+        last->sent(++sendings_, timed, now);
     }
     fresh_.take_front(ready, *last);
 }
@@ -79,9 +80,9 @@ void Recovery::finished(const Slot& first, const Slot& last, unsigned count, uns
     outstanding_ -= count;
 }
 
-bool Recovery::answered(Slot& slot, std::uint32_t number, bool again, double now) {
-    Query& found = asked_[number % asked_.size()];
-    if (found.number != number || found.chunk != slot.chunk() || !slot.awaits_answer(found.sending)) {
+bool Recovery::answered(Slot& slot, std::uint32_t query_number, bool again, double now) {
+    Query& found = asked_[query_number % asked_.size()];
+    if (found.number != query_number || found.chunk != slot.chunk() || !slot.awaits_answer(found.sending)) {
         return false;
     }
     const Query query = std::exchange(found, Query{});

@@ -32,8 +32,8 @@ class Recovery {
 
     // Silence counts from here: the first chunk is about to become ready.
     void begin(double now);
-    // The packets of the first `count` ready slots have left; the slots leave the list. `timed`: all ranks
-    // are at the slots' collective, so the delay of the results measures the network.
+    // The packets of the first `count` ready slots, at least one, have left; the slots leave the list.
+    // `timed`: all ranks are at the slots' collective, so the delay of the results measures the network.
     void sent(SlotList& ready, unsigned count, bool timed, double now);
     // The packet of the first urgent slot has left.
     void sent_urgent(double now);
@@ -46,7 +46,7 @@ class Recovery {
     void finished(const Slot& first, const Slot& last, unsigned count, unsigned congested, double now);
     // The switch has answered a query about a slot's chunk: `again`, the contribution is to be sent again, or
     // it waits for others. False: the answer is old.
-    bool answered(Slot& slot, std::uint32_t query, bool again, double now);
+    bool answered(Slot& slot, std::uint32_t query_number, bool again, double now);
     // Something has come the way that a chunk goes.
     void heard_of(std::uint32_t chunk) { ways_[config_.way_of(chunk)].unanswered = {.known = true}; }
     // A slot's result was not usable: the switch is to be asked for it at once.

@@ -133,7 +133,7 @@ class alignas(64) Slot {
     Slot* previous_ = nullptr;
     Slot* next_ = nullptr;
     Collective* collective_ = nullptr;
-    Assignment assignment_{Role::exponent};
+    Assignment assignment_;
     std::uint64_t sending_ = 0;
     double sent_at_ = 0;
     std::uint32_t chunk_;

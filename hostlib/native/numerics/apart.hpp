@@ -27,7 +27,7 @@ class ElementsApart {
 
   private:
     struct Kept {
-        std::uint32_t limit;
+        std::uint32_t limit = NO_LIMIT;
         std::vector<float> elements;
     };
     std::map<std::size_t, Kept> blocks_;

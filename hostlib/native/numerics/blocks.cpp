@@ -34,10 +34,9 @@ bool HostBlocks::worth_streaming(std::span<const float> data) {
 // The scan for a block's exponent is the first to touch the block, and would wait for memory.
 void HostBlocks::prefetch(std::size_t block) const {
     if (block * block_elements_ < floats_.data.size()) {
-        const std::span<const float> elements = floats(block);
-        const auto end = reinterpret_cast<std::uintptr_t>(elements.data() + elements.size());
-        for (auto line = reinterpret_cast<std::uintptr_t>(elements.data()); line < end; line += CACHE_LINE) {
-            __builtin_prefetch(reinterpret_cast<const void*>(line));
+        const std::span<const std::byte> bytes = std::as_bytes(floats(block));
+        for (std::size_t line = 0; line < bytes.size(); line += CACHE_LINE) {
+            __builtin_prefetch(&bytes[line]);
         }
     }
 }
@@ -70,6 +69,7 @@ void HostBlocks::take(std::size_t block, std::uint16_t code, bool /*special*/,
         dequantise(format_, code, words, average_, sums);
         return;
     }
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): dequantise() fills what is read.
     alignas(STREAM_ALIGNMENT) std::array<float, PIECE> piece;
     while (!sums.empty()) {
         const std::size_t count = std::min(sums.size(), PIECE);

@@ -38,6 +38,7 @@ std::vector<NamedKernels> runnable_kernels() {
     return found;
 }
 
+// NOLINTNEXTLINE(bugprone-throwing-static-initialization): only a lack of memory throws.
 std::atomic<const Kernels*> chosen = runnable_kernels().front().kernels;
 
 const Kernels& kernels() { return *chosen.load(std::memory_order_relaxed); }
@@ -105,8 +106,10 @@ std::uint32_t quantise_pieces(const LaneFormat& format, const Scale& scale, std:
                               std::uint64_t first_element) {
     const Kernels& run = kernels();
     const std::size_t width = width_index(format);
+    // NOLINTBEGIN(cppcoreguidelines-pro-type-member-init): the kernels fill what is read.
     std::array<float, PIECE> within;
     std::array<std::uint16_t, PIECE + 2 * DRAWS> draws;
+    // NOLINTEND(cppcoreguidelines-pro-type-member-init)
     std::uint32_t sum = 0;
     while (!block.empty()) {
         const std::size_t count = std::min(block.size(), PIECE);
@@ -278,6 +281,7 @@ void residual(const LaneFormat& format, std::uint16_t code, std::span<const floa
               std::span<const std::byte> words, std::span<float> out) {
     const Kernels& run = kernels();
     const double scale = code == 0 ? 0 : wide_power_of_two((code - EXPONENT_BIAS) - format.fraction_bits());
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): as in quantise_pieces().
     std::array<float, PIECE> within;
     for (std::size_t first = 0, count; first < block.size(); first += count) {
         count = std::min(block.size() - first, PIECE);

@@ -61,9 +61,9 @@ inline constexpr std::uint32_t NO_LIMIT = 0x7fffffff;
 inline std::uint32_t magnitude(float x) { return std::bit_cast<std::uint32_t>(x) & NO_LIMIT; }
 
 struct BlockExponent {
-    std::uint16_t code;    // on the wire: e + EXPONENT_BIAS, or 0 if no element is finite and non-zero
-    bool special = false;  // the block holds a NaN or an infinity
-    bool wide = false;     // the block holds outliers (3.3)
+    std::uint16_t code = 0;  // on the wire: e + EXPONENT_BIAS, or 0 if no element is finite and non-zero
+    bool special = false;    // the block holds a NaN or an infinity
+    bool wide = false;       // the block holds outliers (3.3)
     // An element travels in the block's lanes if the bits of its magnitude are not greater. Others travel
     // apart.
     std::uint32_t limit = NO_LIMIT;

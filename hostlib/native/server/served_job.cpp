@@ -41,7 +41,7 @@ void ServedJobConfig::validate() const {
 }
 
 std::size_t ServedJobConfig::memory() const {
-    return 2 * ((job.slots + servers - 1) / servers) *
+    return std::size_t{2} * ((job.slots + servers - 1) / servers) *
            (datagram_bytes(Kind::data, job.words) + VERSION_BYTES);
 }
 

@@ -77,7 +77,7 @@ class Server {
     std::string why_ended() const;
     void wait();
     void receive();
-    void take(const ReceivedMessage& message);
+    void take(const ReceivedMessage& received);
     void send_replies(Served& served);
     void send(Served& served, std::span<const Outgoing> datagrams);
     bool wait_until_writable() const;

@@ -10,7 +10,7 @@
 #include <cfenv>
 #include <chrono>
 #include <cmath>
-#include <cstring>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -142,7 +142,7 @@ Transport::Blocked Transport::judge_send_error(int error) {
             return Blocked::for_a_moment;
         default:
             engine_.fail(FailureCode::failed,
-                         std::string("cannot send to the aggregator: ") + std::strerror(error));
+                         "cannot send to the aggregator: " + std::generic_category().message(error));
             return Blocked::no;
     }
 }
@@ -169,7 +169,7 @@ void Transport::wait_for_events(Blocked blocked) {
     if ((waited[1].revents & POLLERR) != 0) {
         stats_.network_errors += socket_.take_errors().count;
     }
-    if ((waited[2].revents & POLLERR) != 0) {
+    if (results_ && (waited[2].revents & POLLERR) != 0) {
         stats_.network_errors += results_->take_errors().count;
     }
     readable_ = {.own = (waited[1].revents & POLLIN) != 0, .results = (waited[2].revents & POLLIN) != 0};
@@ -211,7 +211,7 @@ void Transport::gather() const {
 // address always, so they say nothing about multicast.
 void Transport::receive() {
     received_ = 0;
-    if (readable_.results) {
+    if (results_ && readable_.results) {
         readable_.results = receive_from(*results_).count == ReceiveBatch::MESSAGES;
         if (received_ > 0) {
             stats_.multicast_received += received_;
@@ -247,7 +247,7 @@ BatchResult Transport::receive_from(const UdpSocket& socket) {
         ++stats_.network_errors;
     } else if (result.error != 0 && result.error != EAGAIN && result.error != EINTR) {
         engine_.fail(FailureCode::failed,
-                     std::string("cannot receive from the aggregator: ") + std::strerror(result.error));
+                     "cannot receive from the aggregator: " + std::generic_category().message(result.error));
     }
     return result;
 }

@@ -176,7 +176,7 @@ UdpAddress UdpSocket::local_address() const {
 
 SocketErrors UdpSocket::take_errors() {
     SocketErrors errors;
-    alignas(cmsghdr) std::array<std::byte, 128> control;
+    alignas(cmsghdr) std::array<std::byte, 128> control{};
     msghdr message{};
     message.msg_control = control.data();
     message.msg_controllen = control.size();
@@ -258,7 +258,6 @@ ReceiveBatch::ReceiveBatch()
     : memory_(std::make_unique_for_overwrite<std::byte[]>(MESSAGES * MESSAGE_BYTES)) {
     for (std::size_t i = 0; i < MESSAGES; ++i) {
         buffers_[i] = {memory_.get() + i * MESSAGE_BYTES, MESSAGE_BYTES};
-        messages_[i] = mmsghdr{};
         messages_[i].msg_hdr.msg_iov = &buffers_[i];
         messages_[i].msg_hdr.msg_iovlen = 1;
         messages_[i].msg_hdr.msg_control = controls_[i].bytes.data();

@@ -124,11 +124,11 @@ class SendBatch {
         std::array<std::byte, CMSG_SPACE(sizeof(std::uint16_t))> bytes;
     };
 
-    bool segmentation_ = true;                      // false once the kernel or the interface has refused it
-    std::array<std::size_t, SENT_AT_ONCE> counts_;  // datagrams of each message
-    std::array<iovec, SENT_AT_ONCE> buffers_;
-    std::array<Control, SENT_AT_ONCE> controls_;
-    std::array<mmsghdr, SENT_AT_ONCE> messages_;
+    bool segmentation_ = true;                        // false once the kernel or the interface has refused it
+    std::array<std::size_t, SENT_AT_ONCE> counts_{};  // datagrams of each message
+    std::array<iovec, SENT_AT_ONCE> buffers_{};
+    std::array<Control, SENT_AT_ONCE> controls_{};
+    std::array<mmsghdr, SENT_AT_ONCE> messages_{};
 };
 
 // Datagrams of one size, of which the last may be shorter.
@@ -165,10 +165,10 @@ class ReceiveBatch {
     ReceivedMessage described(std::size_t message) const;
 
     std::unique_ptr<std::byte[]> memory_;
-    std::array<iovec, MESSAGES> buffers_;
-    std::array<Control, MESSAGES> controls_;
-    std::array<sockaddr_in, MESSAGES> sources_;
-    std::array<mmsghdr, MESSAGES> messages_;
+    std::array<iovec, MESSAGES> buffers_{};
+    std::array<Control, MESSAGES> controls_{};
+    std::array<sockaddr_in, MESSAGES> sources_{};
+    std::array<mmsghdr, MESSAGES> messages_{};
 };
 
 }  // namespace inagg

@@ -66,7 +66,8 @@ struct Announcement {
     }
 };
 
-struct Header {
+// No field has a default, so the compiler requires all of them of each initializer.
+struct Header {  // NOLINT(cppcoreguidelines-pro-type-member-init)
     Kind kind;
     std::uint8_t rank;
     std::uint16_t job;
