@@ -72,6 +72,7 @@ Backlog BacklogReader::read(unsigned interface_index) {
     request.which.tcm_parent = TC_H_ROOT;
     if (send(fd_, &request, sizeof request, 0) < 0) return {};
     // The answer is there when send() returns.
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): recv() fills what is read.
     alignas(nlmsghdr) std::array<char, kAnswerBytes> bytes;
     for (;;) {
         const ssize_t length = recv(fd_, bytes.data(), bytes.size(), 0);

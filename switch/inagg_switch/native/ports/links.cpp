@@ -32,10 +32,12 @@ int open_link_monitor() {
 }
 
 void drain_link_monitor(int fd) {
-    std::array<char, 8192> ignored;
+    std::array<char, 8192> ignored{};
     // ENOBUFS: messages were lost. The caller reads all interfaces anyway, so this is treated like a message.
-    while (recv(fd, ignored.data(), ignored.size(), 0) > 0 || errno == ENOBUFS) {
-    }
+    ssize_t length = 0;
+    do {
+        length = recv(fd, ignored.data(), ignored.size(), 0);
+    } while (length > 0 || (length < 0 && errno == ENOBUFS));
 }
 
 // Opens the port's socket and adds it to epoll. Throws std::system_error.

@@ -66,6 +66,7 @@ OptionalBytes to_bytes(const std::optional<std::string>& value) {
 
 std::vector<ports::Match> from_tuples(const std::vector<MatchTuple>& match) {
     std::vector<ports::Match> fields;
+    fields.reserve(match.size());
     for (const auto& [value, other, prefix] : match) {
         fields.push_back({from_bytes(value), from_bytes(other), prefix});
     }
@@ -74,8 +75,10 @@ std::vector<ports::Match> from_tuples(const std::vector<MatchTuple>& match) {
 
 std::vector<EntryTuple> to_tuples(const std::vector<ports::Entry>& entries) {
     std::vector<EntryTuple> out;
+    out.reserve(entries.size());
     for (const ports::Entry& entry : entries) {
         std::vector<MatchTuple> match;
+        match.reserve(entry.match.size());
         for (const ports::Match& field : entry.match) {
             match.emplace_back(to_bytes(field.value), to_bytes(field.mask_or_high), field.prefix_length);
         }
@@ -102,16 +105,14 @@ void run(const Call& call) {
 }
 
 const isw_api* functions_at(uintptr_t api) {
-    const auto* functions = reinterpret_cast<const isw_api*>(api);  // NOLINT(performance-no-int-to-ptr)
+    const auto* functions = reinterpret_cast<const isw_api*>(api);
     if (functions != nullptr && functions->abi_version != ISW_ABI_VERSION) {
         throw nb::value_error("the program was compiled for another ABI version");
     }
     return functions;
 }
 
-void* handle_at(uintptr_t handle) {
-    return reinterpret_cast<void*>(handle);  // NOLINT(performance-no-int-to-ptr)
-}
+void* handle_at(uintptr_t handle) { return reinterpret_cast<void*>(handle); }
 
 nb::list statistics(ports::PacketLoop& self) {
     nb::list all;
@@ -213,7 +214,7 @@ void bind_packet_loop(nb::module_& module) {
         .def("now_us", &ports::PacketLoop::now_us);
 }
 
-using Control = ports::Control;
+using ports::Control;
 
 void bind_control_tables(nb::class_<Control>& cls) {
     cls.def("table_insert",
@@ -358,6 +359,7 @@ using TableTuple = std::tuple<uint32_t, bool, bool, bool, std::vector<FieldTuple
 
 std::vector<ports::FieldShape> shapes_of(const std::vector<FieldTuple>& fields) {
     std::vector<ports::FieldShape> shapes;
+    shapes.reserve(fields.size());
     for (const auto& [id, bits, given_bits, kind] : fields) {
         shapes.push_back({id, bits, given_bits, static_cast<ports::MatchKind>(kind)});
     }

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "ports/offload/headers.hpp"
@@ -101,9 +101,9 @@ void Outbox::flush_clones() {
     }
     for (Port* port : fan.ports) port->clones_wait = false;
     if (error != 0) {
-        events_.push(
-            event_of(*fan.ports.front(), true,
-                     std::string("a frame could not be cloned to several ports: ") + std::strerror(error)));
+        events_.push(event_of(
+            *fan.ports.front(), true,
+            "a frame could not be cloned to several ports: " + std::generic_category().message(error)));
         fan.broken = true;
     }
 }
@@ -118,6 +118,7 @@ void Outbox::flush() {
 }
 
 void Outbox::flush(Port& port) {
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): peek() fills what is read.
     std::array<FramePieces, kSendBatch> frames;
     while (PortQueues::Queue* queue = port.queues.next(clock_.now_us())) {
         const size_t count = queue->packets.peek(frames.data(), queue->burst(frames.size()));
@@ -178,8 +179,8 @@ bool Outbox::drop_refused(Port& port, OutputQueue& queue, int error) {
         default:
             if (!port.error_reported) {
                 port.error_reported = true;
-                events_.push(
-                    event_of(port, true, std::string("a frame could not be sent: ") + std::strerror(error)));
+                events_.push(event_of(
+                    port, true, "a frame could not be sent: " + std::generic_category().message(error)));
             }
     }
     port.counters.drop(reason).add(queue.pop(1).packets);

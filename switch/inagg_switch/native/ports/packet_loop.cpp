@@ -140,7 +140,7 @@ void PacketLoop::set_program(Program program) {
 }
 
 void PacketLoop::run() {
-    std::array<epoll_event, kEpollEvents> events;
+    std::array<epoll_event, kEpollEvents> events{};
     while (!stopping_) {
         const int count = epoll_.wait(events, patience());
         for (int i = 0; i < count && !stopping_; ++i) handle(events[i].data.u64, events[i].events);

@@ -130,7 +130,7 @@ class PacketLoop {
 
     // Changes the limits of a port's queue of one priority, or of all; kAll: of every port. Takes effect
     // within the next iteration of the loop, and before inject()ed frames.
-    void limit_queues(uint32_t port, uint32_t priority, std::function<void(QueueLimits&)> change);
+    void limit_queues(uint32_t id, uint32_t priority, std::function<void(QueueLimits&)> change);
 
     // For the maker of fan-out devices (fan_out.hpp).
     FanOuts& fan_outs() { return fan_outs_; }

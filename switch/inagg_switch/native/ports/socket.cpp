@@ -22,7 +22,7 @@
 namespace inagg::ports {
 namespace {
 
-constexpr size_t kMacBytes = 2 * ETH_ALEN;
+constexpr size_t kMacBytes = size_t{2} * ETH_ALEN;
 constexpr size_t kVlanBytes = 4;
 // Bytes in front of each received frame: for its virtio_net_hdr, and then to move the MAC addresses forward
 // when a VLAN tag is put back.
@@ -101,6 +101,7 @@ bool kernel_has_offloads() {
     utsname kernel{};
     std::pair<int, int> version{0, 0};
     if (uname(&kernel) < 0) return false;
+    // NOLINTNEXTLINE(bugprone-unchecked-string-to-number-conversion): a kernel's version does not overflow.
     if (std::sscanf(kernel.release, "%d.%d", &version.first, &version.second) != 2) return false;
     return version >= std::pair{6, 2};
 }
@@ -129,7 +130,7 @@ ReceivedFrame ReceiveBatch::frame(size_t i) {
     std::memcpy(&frame.offload, prefix, prefix_bytes_);
     for (cmsghdr* c = CMSG_FIRSTHDR(&message.msg_hdr); c != nullptr; c = CMSG_NXTHDR(&message.msg_hdr, c)) {
         if (c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA) continue;
-        tpacket_auxdata aux;
+        tpacket_auxdata aux{};
         std::memcpy(&aux, CMSG_DATA(c), sizeof aux);
         frame.wire_length = aux.tp_len;
         frame.partial_checksum = (aux.tp_status & TP_STATUS_CSUMNOTREADY) != 0;
@@ -195,6 +196,7 @@ int PacketSocket::receive(ReceiveBatch& batch) {
 }
 
 int PacketSocket::send(const FramePieces* frames, size_t count) {
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the loop fills what is sent.
     std::array<mmsghdr, kSendBatch> messages;
     count = std::min(count, messages.size());
     for (size_t i = 0; i < count; ++i) {

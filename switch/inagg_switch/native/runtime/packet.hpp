@@ -278,18 +278,16 @@ class PacketIn {
 class ChecksumField {
   public:
     ChecksumField() = default;
-    // NOLINTNEXTLINE(google-explicit-constructor): a field takes numbers as other variables do.
+    // Not explicit, like the conversions below: a field takes numbers as other variables do.
     ChecksumField(std::uint16_t value) : value_(value), packet_(nullptr) {}
 
     // The value is the packet's, which must outlive this.
     void defer(PacketIn& packet) { packet_ = &packet; }
 
-    // NOLINTNEXTLINE(google-explicit-constructor)
     operator const std::uint16_t&() const {
         read();
         return value_;
     }
-    // NOLINTNEXTLINE(google-explicit-constructor)
     operator std::uint16_t&() {
         read();
         return value_;

@@ -39,7 +39,7 @@ struct Collector {
         }
         out.priority = entry->priority;
         out.action = entry->action;
-        if (entry->params_length > 0) out.params = *copy(entry->params, entry->params_length);
+        out.params = copy(entry->params, entry->params_length).value_or(std::string());
         out.packets = entry->packets;
         out.bytes = entry->bytes;
         out.is_const = entry->is_const != 0;
@@ -136,6 +136,7 @@ int Control::table_default(uint32_t table, std::vector<Entry>& entries) {
 
 int Control::multicast_set(uint32_t group, const std::vector<std::pair<uint32_t, uint32_t>>& replicas) {
     std::vector<isw_replica> list;
+    list.reserve(replicas.size());
     for (const auto& [port, rid] : replicas) list.push_back({port, rid});
     const ProgramLock lock(api_, handle_);
     return api_->multicast_set(handle_, group, list.data(), list.size());

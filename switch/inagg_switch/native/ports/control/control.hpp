@@ -24,16 +24,16 @@ struct Match {
 
 struct Entry {
     std::vector<Match> match;
-    int32_t priority;
-    uint32_t action;
+    int32_t priority = 0;
+    uint32_t action = 0;
     std::string params;
-    uint64_t packets;
-    uint64_t bytes;
-    bool is_const;
-    uint32_t indirect_kind;  // isw_entry's
-    uint32_t indirect_id;
-    uint64_t last_hit_us;
-    isw_meter meter;
+    uint64_t packets = 0;
+    uint64_t bytes = 0;
+    bool is_const = false;
+    uint32_t indirect_kind = 0;  // isw_entry's
+    uint32_t indirect_id = 0;
+    uint64_t last_hit_us = 0;
+    isw_meter meter{};
 };
 
 struct Count {

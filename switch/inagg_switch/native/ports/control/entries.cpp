@@ -144,7 +144,7 @@ class Prepared {
         return true;
     }
 
-    Update::Kind kind_{};
+    Update::Kind kind_ = Update::Kind::unspecified;
     uint32_t table_ = 0;
     int32_t priority_ = 0;
     uint32_t action_ = 0;

@@ -45,7 +45,7 @@ bool read_kind_of_match(const wire::Field& outer, Update::Match& match) {
         default:
             return false;
     }
-    const bool had_one = match.kind != MatchKind{};
+    const bool had_one = match.kind != MatchKind::none;
     match.kind = kind;
     std::string_view message;
     return !had_one && take(outer, message) && read_message(message, [&](const wire::Field& field, bool&) {
@@ -112,7 +112,7 @@ bool read_entry(std::string_view message, Update& update) {
 }  // namespace
 
 bool read_update(std::string_view message, Update& update) {
-    update.kind = Update::Kind{};
+    update.kind = Update::Kind::unspecified;
     update.table = update.action = 0;
     update.priority = 0;
     update.has_action = false;
@@ -123,9 +123,9 @@ bool read_update(std::string_view message, Update& update) {
         uint32_t kind = 0;
         std::string_view inner;
         if (field.number == 1) {
-            const bool is_kind = take(field, kind) && kind >= 1 && kind <= 3;
+            if (!take(field, kind) || kind < 1 || kind > 3) return false;
             update.kind = static_cast<Update::Kind>(kind);
-            return is_kind;
+            return true;
         }
         has_entry = true;
         return field.number == 2 && take(field, inner) &&
@@ -134,7 +134,7 @@ bool read_update(std::string_view message, Update& update) {
                    return entity.number == 2 && take(entity, entry) && read_entry(entry, update);
                });
     });
-    return is_read && has_entry && update.kind != Update::Kind{} && update.table != 0;
+    return is_read && has_entry && update.kind != Update::Kind::unspecified && update.table != 0;
 }
 
 }  // namespace inagg::ports

@@ -10,16 +10,16 @@
 
 namespace inagg::ports {
 
-// The numbers are those of p4.v1.FieldMatch's fields.
-enum class MatchKind : uint32_t { exact = 2, ternary = 3, lpm = 4, range = 6, optional = 7 };
+// The numbers are those of p4.v1.FieldMatch's fields; `none`: the match has none of them.
+enum class MatchKind : uint32_t { none = 0, exact = 2, ternary = 3, lpm = 4, range = 6, optional = 7 };
 
 struct Update {
     // The numbers are those of p4.v1.Update.Type.
-    enum class Kind : uint32_t { insert = 1, modify = 2, remove = 3 };
+    enum class Kind : uint32_t { unspecified = 0, insert = 1, modify = 2, remove = 3 };
 
     struct Match {
         uint32_t field = 0;
-        MatchKind kind{};
+        MatchKind kind = MatchKind::none;
         std::string_view value;
         std::string_view other;  // mask, or a range's upper end
         uint32_t prefix = 0;
@@ -30,7 +30,7 @@ struct Update {
         std::string_view value;
     };
 
-    Kind kind{};
+    Kind kind = Kind::unspecified;
     uint32_t table = 0;
     int32_t priority = 0;
     bool has_action = false;

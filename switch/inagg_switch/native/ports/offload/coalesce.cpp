@@ -138,6 +138,7 @@ void Row::expect_next() {
 }
 
 Offload coalesce(uint8_t* frame, size_t length, size_t segment_bytes) {
+    // NOLINTNEXTLINE(bugprone-unchecked-optional-access): find_headers() found them when the row began.
     const Headers headers = *find_headers(frame, length);
     set_lengths(frame, headers, length);
     const auto bytes = static_cast<uint16_t>(length - headers.transport);

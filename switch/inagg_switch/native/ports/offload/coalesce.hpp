@@ -55,7 +55,7 @@ class Row {
     size_t bytes_ = 0;          // length of the frame so far
     bool ended_ = false;        // the last packet was shorter, or had FIN or PSH
     std::array<uint8_t, kMaxHeaders>
-        expected_;  // headers of the next packet, apart from its checksum, if it is not the last
+        expected_{};  // headers of the next packet, apart from its checksum, if it is not the last
 };
 
 // Rewrites the first packet's headers to those of the joined frame of `length` bytes. It may be called again

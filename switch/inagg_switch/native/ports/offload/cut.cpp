@@ -63,8 +63,8 @@ Cutter::Result Cutter::start(const Offload& offload, uint8_t* frame, size_t leng
     } else if ((offload.flags & Offload::kNeedsChecksum) != 0 &&
                offload.checksum_offset == kSctpChecksumOffset) {
         result = Result::kUnknown;
-    } else if (offload.flags & Offload::kNeedsChecksum) {
-        if (!fill_checksum(offload, frame, length)) result = Result::kMalformed;
+    } else if ((offload.flags & Offload::kNeedsChecksum) != 0 && !fill_checksum(offload, frame, length)) {
+        result = Result::kMalformed;
     }
     if (result != Result::kOk) length_ = 0;
     return result;

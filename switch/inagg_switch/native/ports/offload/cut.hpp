@@ -56,7 +56,7 @@ class Cutter {
     size_t at_ = 0;             // offset in the frame: the bytes before it have been returned
     Headers headers_{};
     std::array<uint8_t, kMaxHeaders>
-        template_;                 // the frame's headers; fields that differ between segments are 0
+        template_{};               // the frame's headers; fields that differ between segments are 0
     uint16_t identification_ = 0;  // of the first segment
     uint64_t network_sum_ = 0;     // of the template's IPv4 header
     uint64_t pseudo_sum_ = 0;      // without the length

@@ -23,7 +23,7 @@ struct Key {
 
 // Writes the mask of a prefix of `prefix` bits: limbs_of(width) limbs.
 inline void prefix_mask(std::uint32_t width, std::uint32_t prefix, std::uint64_t* mask) {
-    std::memset(mask, 0, limbs_of(width) * 8);
+    std::memset(mask, 0, limbs_of(width) * sizeof *mask);
     for (std::uint32_t bit = width - prefix; bit < width;) {
         const std::uint32_t low = bit % 64;
         const std::uint32_t count = std::min(64 - low, width - bit);

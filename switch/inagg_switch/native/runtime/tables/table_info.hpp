@@ -17,8 +17,8 @@ namespace isw {
 enum class MatchKind : std::uint8_t { exact, lpm, ternary, range, optional };
 
 struct FieldInfo {
-    std::uint32_t width;
-    MatchKind kind;
+    std::uint32_t width = 0;
+    MatchKind kind = MatchKind::exact;
     const std::uint64_t* mask =
         nullptr;  // limbs of the mask in a key `field & mask`, which applies to entries too
 };
@@ -55,7 +55,7 @@ constexpr std::uint32_t limbs_of(std::uint32_t width) { return (width + 63) / 64
 inline bool decode_value(const std::uint8_t* bytes, std::uint32_t width, std::uint64_t* limbs) {
     const std::uint32_t n = (width + 7) / 8;
     if (width % 8 != 0 && (bytes[0] >> (width % 8)) != 0) return false;
-    std::memset(limbs, 0, limbs_of(width) * 8);
+    std::memset(limbs, 0, limbs_of(width) * sizeof *limbs);
     for (std::uint32_t i = 0; i < n; ++i) limbs[i / 8] |= std::uint64_t{bytes[n - 1 - i]} << (8 * (i % 8));
     return true;
 }

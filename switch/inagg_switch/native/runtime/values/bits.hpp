@@ -33,7 +33,7 @@ struct Storage<W> {
 
 // The C++ type of bit<W> and int<W>.
 template <unsigned W>
-using value_t = typename Storage<W>::type;
+using value_t = Storage<W>::type;
 
 template <unsigned W>
 inline constexpr std::uint64_t ones = W >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << W) - 1;

@@ -15,11 +15,13 @@ namespace isw {
 
 // A number of W bits that begins as bytes of the received packet. It becomes a Wide<W> when that is needed.
 // The packet must outlive it.
+//
+// Like a number, it has a value only after `{}` or an assignment: zeroing each would cost time.
 template <unsigned W>
-class WideField {
+class WideField {  // NOLINT(cppcoreguidelines-pro-type-member-init)
   public:
     WideField() = default;
-    // NOLINTNEXTLINE(google-explicit-constructor): a field takes numbers as other variables do.
+    // Not explicit, like the conversions below: a field takes numbers as other variables do.
     WideField(const Wide<W>& number) : bytes_(nullptr), written_(true) { wide_copy(number_, number); }
 
     void refer(const std::uint8_t* bytes) { bytes_ = bytes; }
@@ -42,9 +44,7 @@ class WideField {
         written_ = true;
         return number_;
     }
-    // NOLINTNEXTLINE(google-explicit-constructor)
     operator const Wide<W>&() const { return number(); }
-    // NOLINTNEXTLINE(google-explicit-constructor)
     operator Wide<W>&() {
         number();
         return number_;
@@ -70,7 +70,7 @@ struct FieldStorage<W> {
     using type = WideField<W>;
 };
 template <unsigned W>
-using field_t = typename FieldStorage<W>::type;
+using field_t = FieldStorage<W>::type;
 
 #if defined(__AVX2__)
 

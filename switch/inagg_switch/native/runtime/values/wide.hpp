@@ -53,7 +53,8 @@ template <unsigned W>
 constexpr void wide_copy(Wide<W>& to, const Wide<W>& from) {
     if constexpr (wide_in_blocks<W>) {
         if (!std::is_constant_evaluated()) {
-            copy_limbs<Wide<W>::limbs>(to.limb, from.limb);
+            constexpr unsigned n = Wide<W>::limbs;
+            copy_limbs<n>(to.limb, from.limb);
             return;
         }
     }
@@ -65,7 +66,8 @@ template <unsigned W>
 constexpr void wide_add_to(Wide<W>& to, const Wide<W>& a, const Wide<W>& b) {
     if constexpr (wide_in_blocks<W>) {
         if (!std::is_constant_evaluated()) {
-            add_limbs<Wide<W>::limbs>(to.limb, a.limb, b.limb);
+            constexpr unsigned n = Wide<W>::limbs;
+            add_limbs<n>(to.limb, a.limb, b.limb);
             return;
         }
     }
@@ -224,7 +226,7 @@ inline void wide_load_to(Wide<W>& r, const std::uint8_t* p, unsigned offset) {
         if constexpr (wide_in_blocks<W>) {
             limbs_from_bytes<n>(r.limb, p);
         } else {
-            for (unsigned i = 0; i < n; ++i) r.limb[i] = load_be64(p + 8 * (n - 1 - i));
+            for (unsigned i = 0; i < n; ++i) r.limb[i] = load_be64(p + sizeof r.limb[i] * (n - 1 - i));
         }
         return;
     }
@@ -249,7 +251,7 @@ inline void wide_store(std::uint8_t* p, unsigned offset, const Wide<W>& v) {
         if constexpr (wide_in_blocks<W>) {
             limbs_to_bytes<n>(p, v.limb);
         } else {
-            for (unsigned i = 0; i < n; ++i) store_be64(p + 8 * (n - 1 - i), v.limb[i]);
+            for (unsigned i = 0; i < n; ++i) store_be64(p + sizeof v.limb[i] * (n - 1 - i), v.limb[i]);
         }
         return;
     }
