@@ -19,6 +19,7 @@
 #              PYTHON=python3.12 takes another Python
 # make trainers  train with the libraries that people use, over gloo and taken over by inagg: results/trainers/. TRAINERS=
 #              "ddp zero3" selects (an hour for all)
+# make docs    build the site of the documentation and the Python API: build/site/. A link that leads nowhere is an error
 # make diagrams  draw docs/images/*.svg from docs/diagrams
 # make setup   install what is missing; all other targets do this first
 
@@ -34,7 +35,7 @@ PYTHON ?=
 PYTHONS ?= /usr/bin/python3 python3.12 python3.13
 TRAINERS ?=
 BIN := .venv/bin
-PYTHON_SOURCES := contract hostlib/inagg hostlib/inagg_server p4runtime/inagg_p4runtime switch/inagg_switch controller/inagg_controller mininet/inagg_testbed baselines/inagg_baselines simulator/inagg_simulator commands/inagg_commands docs/diagrams examples tests scripts
+PYTHON_SOURCES := contract hostlib/inagg hostlib/inagg_server p4runtime/inagg_p4runtime switch/inagg_switch controller/inagg_controller mininet/inagg_testbed baselines/inagg_baselines simulator/inagg_simulator commands/inagg_commands docs/diagrams docs/site examples tests scripts
 CXX_SOURCES = $(shell git ls-files -co --exclude-standard '*.cpp' '*.hpp' '*.h')
 
 # Network namespaces need root. The environment is kept: proxies, PATH to p4c and BMv2.
@@ -43,7 +44,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test torch-suite exit-hunt attack explore check bench wheel-test torch-matrix trainers diagrams format sanitize
+.PHONY: setup demo test torch-suite exit-hunt attack explore check bench wheel-test torch-matrix trainers docs diagrams format sanitize
 
 setup:
 	@scripts/setup
@@ -110,6 +111,12 @@ torch-matrix:
 
 trainers: setup
 	@$(BIN)/python -m tests.trainers $(TRAINERS)
+
+docs: setup
+	@$(BIN)/python scripts/requirements.py pyproject.toml docs | xargs -d '\n' $(BIN)/python -m pip --quiet \
+	    --disable-pip-version-check install --constraint constraints.txt
+	@$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going --conf-dir docs/site . build/site
+	@echo "docs: build/site/index.html"
 
 diagrams: setup
 	$(BIN)/python docs/diagrams

@@ -454,7 +454,7 @@ class ProcessGroup(ForwardingGroup):
 
     @property
     def path(self) -> Literal["switch", "server", "local", "inner"]:
-        """Where sums go: ``"local"`` in a group of one rank, ``"inner"`` when the group has fallen back to gloo."""
+        """Where sums go. A group of one rank has ``"local"``, a group that has fallen back to gloo ``"inner"``."""
         return "inner" if self._session is None else self._session.path
 
     def catch_up(self) -> None:
