@@ -14,6 +14,8 @@
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make wheel-test  build the sdist and its wheel, install it with each extra in a fresh virtual environment, use it there;
 #              with each Python of PYTHONS="/usr/bin/python3 python3.12 python3.13" that is there
+# make release  build the sdist and the wheel of a release into dist/, check them without torch, and print their digests
+#              and the command that tags the release. The tree must be clean, and CHANGELOG.md must have the release
 # make torch-matrix  the host library's tests with other releases of torch, each in a fresh virtual environment (quarter of
 #              an hour and 5 GB each); VERSIONS="2.7.1 2.15.0" selects from those that are supported, TESTS limits the tests,
 #              PYTHON=python3.12 takes another Python
@@ -44,7 +46,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test torch-suite exit-hunt attack explore check bench wheel-test torch-matrix trainers docs diagrams format sanitize
+.PHONY: setup demo test torch-suite exit-hunt attack explore check bench wheel-test release torch-matrix trainers docs diagrams format sanitize
 
 setup:
 	@scripts/setup
@@ -103,6 +105,9 @@ wheel-test:
 	$(NEEDS_ROOT)
 	@scripts/setup
 	@$(ROOT) $(BIN)/python -m tests.packaging $(PYTHONS)
+
+release: setup
+	@$(BIN)/python -m tests.packaging.release
 
 torch-matrix:
 	$(NEEDS_ROOT)

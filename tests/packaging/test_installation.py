@@ -11,7 +11,7 @@ from inagg_contract import installation
 
 
 class _Installed(Distribution):
-    version = "0.1.0"
+    version = "9.8.7"
 
     def __init__(self, origin: object) -> None:
         self.origin = origin
@@ -26,10 +26,10 @@ class _Installed(Distribution):
 @pytest.mark.parametrize(
     ("origin", "requirement"),
     [
-        (None, "'inagg[switch]==0.1.0'"),
+        (None, "'inagg[switch]==9.8.7'"),
         (
-            {"url": "file:///opt/inagg-0.1.0-cp311.whl", "archive_info": {}},
-            "'/opt/inagg-0.1.0-cp311.whl[switch]'",
+            {"url": "file:///opt/inagg-9.8.7-cp311.whl", "archive_info": {}},
+            "'/opt/inagg-9.8.7-cp311.whl[switch]'",
         ),
         ({"url": "file:///my%20clone", "dir_info": {}}, "'/my clone[switch]'"),
         ({"url": "file:///clone", "dir_info": {"editable": True}}, "--editable '/clone[switch]'"),
@@ -38,8 +38,8 @@ class _Installed(Distribution):
             "'inagg[switch] @ git+https://example.org/inagg.git@12ab'",
         ),
         (
-            {"url": "https://example.org/inagg-0.1.0.whl", "archive_info": {}},
-            "'inagg[switch] @ https://example.org/inagg-0.1.0.whl'",
+            {"url": "https://example.org/inagg-9.8.7.whl", "archive_info": {}},
+            "'inagg[switch] @ https://example.org/inagg-9.8.7.whl'",
         ),
     ],
 )
