@@ -148,8 +148,7 @@ class Switch:
     @property
     def layout(self) -> pb.P4Info:
         """The P4Info with the program's widths in place of those of @p4runtime_translation. The methods of this class
-        use
-        these widths."""
+        use these widths."""
         return self._compiled.artifact.layout
 
     @property

@@ -39,9 +39,8 @@ class Pipeline:
         install: Callable[[Program], None],
         now: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """compile_program: loads preprocessed P4 source. install: makes the ports run a program. now: the ports' time,
-        in
-        seconds."""
+        """compile_program: loads preprocessed P4 source. install: makes the ports run a program. now: the ports'
+        time, in seconds."""
         self._compile = compile_program
         self._install = install
         self._now = now
