@@ -22,6 +22,9 @@
 # make trainers  train with the libraries that people use, over gloo and taken over by inagg: results/trainers/. TRAINERS=
 #              "ddp zero3" selects (an hour for all)
 # make docs    build the site of the documentation and the Python API: build/site/. A link that leads nowhere is an error
+# make tidy    clang-tidy over the C++, with the checks of .clang-tidy (quarter of an hour)
+# make nightly  everything above that make check and make test cannot hold in their time (three hours), and one table of
+#              what ran; PARTS="attack explore" selects, parts that have passed in this state of the tree do not run again
 # make diagrams  draw docs/images/*.svg from docs/diagrams
 # make setup   install what is missing; all other targets do this first
 
@@ -36,6 +39,7 @@ TESTS ?=
 PYTHON ?=
 PYTHONS ?= /usr/bin/python3 python3.12 python3.13
 TRAINERS ?=
+PARTS ?=
 BIN := .venv/bin
 PYTHON_SOURCES := contract hostlib/inagg hostlib/inagg_server p4runtime/inagg_p4runtime switch/inagg_switch controller/inagg_controller mininet/inagg_testbed baselines/inagg_baselines simulator/inagg_simulator commands/inagg_commands docs/diagrams docs/site examples tests scripts
 CXX_SOURCES = $(shell git ls-files -co --exclude-standard '*.cpp' '*.hpp' '*.h')
@@ -46,7 +50,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test torch-suite exit-hunt attack explore check bench wheel-test release torch-matrix trainers docs diagrams format sanitize
+.PHONY: setup demo test torch-suite exit-hunt attack explore check bench wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize
 
 setup:
 	@scripts/setup
@@ -122,6 +126,17 @@ docs: setup
 	    --disable-pip-version-check install --constraint constraints.txt
 	@$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going --conf-dir docs/site . build/site
 	@echo "docs: build/site/index.html"
+
+# clang-tidy is 150 MB, so that only this target installs it.
+tidy: setup
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt clang-tidy
+	@$(BIN)/python $(BIN)/run-clang-tidy.py -quiet -hide-progress -clang-tidy-binary $(BIN)/clang-tidy \
+	    -p "$$(dirname "$$(ls -t build/cp*/compile_commands.json | head -n 1)")" '^$(CURDIR)/(hostlib|switch)/'
+
+nightly:
+	$(NEEDS_ROOT)
+	@scripts/setup
+	@$(ROOT) $(BIN)/python -m tests.nightly $(PARTS)
 
 diagrams: setup
 	$(BIN)/python docs/diagrams

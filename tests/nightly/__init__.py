@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make nightly`: what `make check` and `make test` cannot hold in their time, part by part."""
