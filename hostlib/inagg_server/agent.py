@@ -52,10 +52,12 @@ class ServerAgent:
             if self.server.failure is None:
                 raise
             raise self._give_up(registration) from error
+        if self.server.failure is not None:
+            raise self._give_up(registration)
         self._leave(registration)
 
     def _beat(self, registration: ServerRegistration, stopping: threading.Event) -> ServerRegistration:
-        """Send one heartbeat, whatever the controller answers. Returns the registration from then on."""
+        """Send one heartbeat, and act on the answer or its lack. Returns the registration from then on."""
         try:
             self._obey(registration)
         except ControllerError as error:
@@ -83,7 +85,7 @@ class ServerAgent:
                 self.name,
                 registration.instance,
                 (),
-                dict.fromkeys(self._serving, reason),
+                self._refused | dict.fromkeys(self._serving, reason),
                 self._ended,
                 timeout_s=_GOODBYE_S,
             )
@@ -99,8 +101,8 @@ class ServerAgent:
         return registration
 
     def _register_again(self, stopping: threading.Event) -> ServerRegistration | None:
-        """Register until it succeeds; None if `stopping` is set before."""
-        while not stopping.is_set():
+        """Register until it succeeds; None if `stopping` is set before, or the server fails."""
+        while not stopping.is_set() and self.server.failure is None:
             try:
                 return self._register()
             except ControllerError as error:
@@ -147,6 +149,9 @@ class ServerAgent:
             _log.error("job %d: refused: %s", job.id, error)
             self._refused[one] = str(error) or "it has no memory left"
             return
+        except RuntimeError as error:
+            self._refused[one] = str(error)
+            raise
         self._serving[one] = job
         _log.info(
             "job %d: serving %d workers, as server %d of %d", job.id, len(job.workers), job.index, job.servers

@@ -56,10 +56,12 @@ def run(
     *script: Step,
     beats: list[dict[str, Any]] | None = None,
     before: Callable[[int], None] = lambda _: None,
+    stop_at: int | None = None,
 ) -> list[list[int]]:
     """Runs the agent until the script ends. Returns the jobs that the server has at each request.
 
-    beats: gets the heartbeats. before: called before each answer, with the number of those that follow.
+    beats: gets the heartbeats. before: called before each answer, with the number of those that follow. stop_at: the
+    agent is stopped with the answer that so many follow; None: when it is to leave.
     """
     stopping, steps = threading.Event(), list(script)
     served = []
@@ -72,13 +74,15 @@ def run(
         assert f"{request.method} {request.url.path}" == expected
         if expected == BEAT and beats is not None:
             beats.append(json.loads(request.content))
-        if not steps or steps[0] == STOPPED:
+        if not steps or steps[0] == STOPPED or len(steps) == stop_at:
             stopping.set()
         return httpx.Response(status, json=document)
 
     client = ControlClient("http://10.0.0.254:9560", transport=httpx.MockTransport(answer))
-    ServerAgent(client, server, "a", 1 << 20).run(stopping)
-    assert steps == []
+    try:
+        ServerAgent(client, server, "a", 1 << 20).run(stopping)
+    finally:
+        assert steps == []
     return served
 
 
@@ -133,28 +137,47 @@ def test_a_job_that_does_not_fit_is_refused_and_the_others_are_served(server: Se
     assert "bytes" in refused["reason"]
 
 
-def test_a_server_that_fails_ends_its_jobs_with_the_reason_and_leaves(server: Server) -> None:
+def failing(server: Server, at: int) -> Callable[[int], None]:
+    """Makes the server fail before the answer after which so many follow."""
+
     def fail(left: int) -> None:
-        if left == 2:
+        if left == at:
             break_socket(server.local_address)
             wait_until(lambda: server.failure is not None, "the thread has ended")
 
+    return fail
+
+
+ENDED = f"its thread has ended: {COMPLAINT}"
+
+
+def test_a_server_that_fails_ends_its_jobs_with_the_reason_and_leaves(server: Server) -> None:
     beats: list[dict[str, Any]] = []
-    with pytest.raises(InaggError, match=f"the server cannot go on: its thread has ended: {COMPLAINT}"):
-        run(server, REGISTERED, ORDERED, ORDERED, ORDERED, STOPPED, beats=beats, before=fail)
+    script = [REGISTERED, ORDERED, ORDERED, ORDERED, STOPPED]
+    with pytest.raises(InaggError, match=f"the server cannot go on: {ENDED}"):
+        run(server, *script, beats=beats, before=failing(server, 2))
     assert beats[-1]["serving"] == []
-    assert beats[-1]["refused"] == [{"id": 1, "epoch": 7, "reason": f"its thread has ended: {COMPLAINT}"}]
+    assert beats[-1]["refused"] == [{"id": 1, "epoch": 7, "reason": ENDED}]
+
+
+def test_a_job_that_is_ordered_as_the_server_fails_ends_with_the_reason(server: Server) -> None:
+    beats: list[dict[str, Any]] = []
+    with pytest.raises(InaggError, match=f"the server cannot go on: {ENDED}"):
+        run(server, REGISTERED, ORDERED, ORDERED, STOPPED, beats=beats, before=failing(server, 2))
+    (refused,) = beats[-1]["refused"]
+    assert (refused["id"], refused["epoch"]) == (1, 7)
+    assert COMPLAINT in refused["reason"]
 
 
 def test_a_server_that_fails_before_the_controller_forgets_it_ends_with_the_reason(server: Server) -> None:
-    def fail(left: int) -> None:
-        if left == 2:
-            break_socket(server.local_address)
-            wait_until(lambda: server.failure is not None, "the thread has ended")
-
     forgotten = [problem(BEAT, 404), problem(BEAT, 404), problem(REMOVE, 404)]
-    with pytest.raises(InaggError, match=f"the server cannot go on: its thread has ended: {COMPLAINT}"):
-        run(server, REGISTERED, ORDERED, *forgotten, before=fail)
+    with pytest.raises(InaggError, match=f"the server cannot go on: {ENDED}"):
+        run(server, REGISTERED, ORDERED, *forgotten, before=failing(server, 2))
+
+
+def test_a_server_that_fails_as_it_is_stopped_does_not_end_well(server: Server) -> None:
+    with pytest.raises(InaggError, match=f"the server cannot go on: {ENDED}"):
+        run(server, REGISTERED, *[ORDERED] * 3, STOPPED, before=failing(server, 2), stop_at=2)
 
 
 @pytest.mark.parametrize("text", ["0", "1KiB", "4431", str(1 << 63)])

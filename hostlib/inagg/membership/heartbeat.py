@@ -209,8 +209,8 @@ class RankHeartbeat:
 
     journal: the collectives that this rank has called; part of each heartbeat.
 
-    `waits` has the same of all ranks, and `chunks` those of all servers, None without servers, from the controller's
-    last answer.
+    `waits` has what the owners of all ranks have waited, and `chunks` what all servers have summed, None without
+    servers, from the controller's last answer.
     """
 
     def __init__(

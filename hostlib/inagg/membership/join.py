@@ -237,9 +237,7 @@ def _agree_on_job(client: ControlClient, ranks: Assembly, options: Options, pati
 
 def _aggregation(options: Options) -> str:
     return (
-        options.aggregation
-        if options.aggregation == LEASED
-        else f"{options.aggregation}, {options.servers}"
+        options.aggregation if options.aggregation == LEASED else f"{options.aggregation}, {options.servers}"
     )
 
 

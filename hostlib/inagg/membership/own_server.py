@@ -97,7 +97,7 @@ class OwnServer:
         """Go on while the job runs for ranks that have not left it, for some seconds at most."""
         end, pause = time.monotonic() + _LINGER_S, _FIRST_PAUSE_S
         try:
-            while client.status(job).state == "running" and time.monotonic() < end:
+            while self.failure is None and client.status(job).state == "running" and time.monotonic() < end:
                 time.sleep(pause)
                 pause *= 1.5
         except InaggError as error:

@@ -166,6 +166,8 @@ class Session:
                 time.sleep(max(0.0, since + self._policy.heartbeat_interval_s - time.monotonic()))
             elif (left := self.sums.drain(_DRAIN_S)) > 0:
                 cause = f"left while {left} of its sums {'was' if left == 1 else 'were'} not done"
+            elif self._server is not None and (why := self._server.failure) is not None:
+                cause = f"the server in its process has ended: {why}"  # other ranks may lack its results
         if cause is not None:
             self.fail(cause)
         self.close()

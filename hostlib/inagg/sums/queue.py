@@ -105,7 +105,9 @@ class SumQueue:
         if flat.numel() > 0 and flat.data_ptr() == 0:
             raise ConfigurationError("a tensor without memory, such as a freed parameter, cannot be summed")
         memory = written_memory_of(flat if touches is None else touches)
-        request = SumRequest(flat, memory, average, residual, deliver, touches)
+        request = SumRequest(
+            flat=flat, memory=memory, average=average, residual=residual, deliver=deliver, result=touches
+        )
         with self._submitting:
             self._collect(memory)
             ticket, staged = self._hand_over(request, options, call)

@@ -24,7 +24,7 @@ constexpr int SEND_TRIES = 20;
 // How long a queue that moves may stay full.
 constexpr int LONGEST_BLOCK_MS = 100;
 
-// Whether a socket that refused to receive may receive later.
+// Whether the socket may receive later: after no error, or after one that passes.
 bool passes(int error) {
     return error == 0 || error == EAGAIN || error == EINTR || error == ENOBUFS || error == ENOMEM ||
            from_network(error);

@@ -13,10 +13,12 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace inagg {
 
-// All public methods but start() may be called from any thread.
+// All public methods but start() may be called from any thread. The owner calls end() before any member that
+// the body uses is destroyed, and before this is: a running thread that is destroyed ends the process.
 class OwnedThread {
   public:
     // `name`: as the kernel shows it, at most 15 bytes.

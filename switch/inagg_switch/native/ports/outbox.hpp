@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a PacketLoop has to send: frames in the queues of their ports, and clones in the queue of one fan-out
-// device. A port's frames leave in the order in which the program emitted them. A flush() after each burst
-// sends them; what the kernel does not accept waits until epoll reports the port writable.
+// device. A port's frames leave in the order in which the program emitted them. A flush() after the
+// bursts sends them; what the kernel does not accept waits until epoll reports the port writable.
 #ifndef INAGG_SWITCH_PORTS_OUTBOX_HPP
 #define INAGG_SWITCH_PORTS_OUTBOX_HPP
 

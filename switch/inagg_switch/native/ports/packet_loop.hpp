@@ -4,9 +4,8 @@
 //
 // The loop waits in epoll, receives a burst from one port, runs the program on each frame of the burst with
 // the program locked, and then, with the program unlocked, has the outbox send the frames that the program
-// emitted. Every
-// packet sees the effects of all packets before it, as with BMv2's single ingress thread, so `@atomic` needs
-// no implementation.
+// emitted. Every packet sees the effects of all packets before it, as with BMv2's single ingress thread, so
+// `@atomic` needs no implementation.
 //
 // Several loops can serve one switch, each the frames that some of the ports receive. They share the program,
 // whose lock keeps packets one after the other, and nothing else that changes: each has its own sockets,
