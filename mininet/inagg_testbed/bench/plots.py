@@ -9,13 +9,16 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from inagg_baselines.catalog import BASELINES
 from inagg_testbed.bench.plan import LANE_BITS, SUMMING, BackendSpec
 from inagg_testbed.bench.rows import spec_of
 from inagg_testbed.report.pictures import COLOURS, finish
 
 # The colour says how wide the lanes are, marker and hatch what sums in them.
 _COLOURS = dict(zip((None, *LANE_BITS), COLOURS, strict=False))
-_MARKERS = dict(zip(("gloo", *SUMMING), ("o", "o", "D", "P", "s", "^"), strict=True))
+_MARKERS = dict.fromkeys(BASELINES, "v") | dict(
+    zip(("gloo", *SUMMING), ("o", "o", "D", "P", "s", "^"), strict=True)
+)
 _LINES = ("-", "--", "-.", (0, (1, 1)))
 _HATCHES = dict(zip(SUMMING, ("", "xx", "++", "//", ".."), strict=True))
 _GLOO = BackendSpec.parse("gloo")
