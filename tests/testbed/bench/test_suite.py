@@ -149,7 +149,6 @@ def test_the_report_holds_tables_plots_and_targets(tmp_path: Path) -> None:
     settings = {"link": "1000 Mbit/s each way", "gloo_over": "switch", "slots": 64}
     table = [row("1gbit", 2, lane_bits, line_rate_fraction=0.9) for lane_bits in (None, 32, 16, 8)]
     table += [{**table[1], "backend": served} for served in ("inagg-server", "inagg-server-1")]
-    table.append({**table[0], "backend": "gloo-hierarchical"})
     scaling = [
         {**each, "experiment": f"scaling, {axis}", axis: size}
         for each in table
