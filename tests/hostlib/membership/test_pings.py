@@ -155,7 +155,8 @@ def test_packets_that_answer_nothing_are_ignored(network: Network, monkeypatch: 
         sent(packet, to)
         if to[0] == SPINE:
             network.give(packet, SPINE)  # the request itself
-            network.give(b"\0" + packet[1:-1] + b"?", SPINE)  # an answer to another program
+            other = bytes([packet[-1] ^ 1])
+            network.give(b"\0" + packet[1:-1] + other, SPINE)  # an answer to another program
             network.give(b"", SPINE)
 
     monkeypatch.setattr(network, "sendto", send)
