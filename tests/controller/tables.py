@@ -2,10 +2,10 @@
 """Job tables, and jobs in leased slots, in virtual time."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from inagg_contract.aggregation import LEASED, SERVER, SHARED
-from inagg_contract.documents import DEFAULT_JOB_CLASS
+from inagg_contract.aggregation import LEASED, SERVER, SHARED, Aggregation
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.limits import Limits, Policy
@@ -37,7 +37,8 @@ def new_table(slot_versions: int = 64, topology: Topology = STAR, **limits: Any)
     return table
 
 
-def create_leased(
+def _create(
+    aggregation: Aggregation,
     table: JobTable,
     workers: int,
     slots: int,
@@ -45,69 +46,18 @@ def create_leased(
     now: float = 0.0,
     creator: str | None = None,
     at: Sequence[str] | None = None,
-    *,
-    job_class: str = DEFAULT_JOB_CLASS,
+    **wishes: Any,
 ) -> Job:
+    """Create a job. wishes: the other fields of a request."""
     request = JobRequest(
-        aggregation=LEASED,
-        workers=workers,
-        slots=slots,
-        name=name,
-        creator=creator,
-        at=at,
-        job_class=job_class,
+        aggregation=aggregation, workers=workers, slots=slots, name=name, creator=creator, at=at, **wishes
     )
     return table.create(request, now)
 
 
-def create_shared(
-    table: JobTable,
-    workers: int,
-    slots: int,
-    name: str = "",
-    now: float = 0.0,
-    creator: str | None = None,
-    at: Sequence[str] | None = None,
-    *,
-    colocated: bool,
-    priority: int = 0,
-    job_class: str = DEFAULT_JOB_CLASS,
-) -> Job:
-    request = JobRequest(
-        aggregation=SHARED,
-        workers=workers,
-        slots=slots,
-        name=name,
-        creator=creator,
-        at=at,
-        colocated=colocated,
-        priority=priority,
-        job_class=job_class,
-    )
-    return table.create(request, now)
-
-
-def create_on_servers(
-    table: JobTable,
-    workers: int,
-    slots: int,
-    name: str = "",
-    now: float = 0.0,
-    creator: str | None = None,
-    *,
-    colocated: bool,
-    job_class: str = DEFAULT_JOB_CLASS,
-) -> Job:
-    request = JobRequest(
-        aggregation=SERVER,
-        workers=workers,
-        slots=slots,
-        name=name,
-        creator=creator,
-        colocated=colocated,
-        job_class=job_class,
-    )
-    return table.create(request, now)
+create_leased = partial(_create, LEASED)
+create_shared = partial(_create, SHARED)
+create_on_servers = partial(_create, SERVER)
 
 
 def frees_slots(table: JobTable) -> bool:
