@@ -112,17 +112,19 @@ def _added(slot: Slot, packet: Packet) -> Slot:
 
 
 ON = Action("goes on as it is", lambda slot, packet: (slot, packet))
-ON_AFTER_ITS_SUM = Action("goes on as it is: the slot's sum has gone on", ON.effect)
-TAKE = Action("take it", lambda slot, packet: (Slot(*packet), None))
-ADD = Action("add, and keep", lambda slot, packet: (_added(slot, packet), None))
+ON_AFTER_ITS_SUM = Action("goes on as it is, because the chunk's sum has gone on", ON.effect)
+TAKE = Action("takes the slot", lambda slot, packet: (Slot(*packet), None))
+ADD = Action("is added; the sum stays", lambda slot, packet: (_added(slot, packet), None))
 COMBINE = Action(
-    "add; the sum goes on as one; empty", lambda slot, packet: (slot.emptied, Packet(*_added(slot, packet)))
+    "is added; the sum goes on as one packet; the slot becomes empty",
+    lambda slot, packet: (slot.emptied, Packet(*_added(slot, packet))),
 )
 FLUSH = Action(
-    "what the slot has goes on in its place; empty", lambda slot, packet: (slot.emptied, Packet(*slot))
+    "the slot's sum goes on in the contribution's place; the slot becomes empty",
+    lambda slot, packet: (slot.emptied, Packet(*slot)),
 )
 SWAP = Action(
-    "it takes the slot; what was there goes on in its place, for its own job",
+    "takes the slot; the slot's old sum goes on in the contribution's place, for the old sum's job",
     lambda slot, packet: (Slot(*packet), Packet(*slot)),
 )
 
@@ -135,7 +137,7 @@ class Mark(NamedTuple):
 
 
 MARK = Mark("all ranks below this switch", lambda query, everybody: everybody)
-CLEAR = Mark("0: what waits further below will not be completed there", lambda query, everybody: 0)
+CLEAR = Mark("0: the sum that waits further below will not be completed there", lambda query, everybody: 0)
 LEAVE = Mark("as it was", lambda query, everybody: query.waits_with)
 
 
@@ -149,7 +151,10 @@ class FromAboveAction(NamedTuple):
 
 # ---- tables
 
-_ANY, _REST = case("any", Has), case("any other", [fact for fact in Brings if fact is not Brings.WHOLE])
+_ANY, _REST = (
+    case("any", Has),
+    case("any other contribution", [fact for fact in Brings if fact is not Brings.WHOLE]),
+)
 _OWN = case("has this chunk", [Has.OWN])
 
 CONTRIBUTIONS = Table(
@@ -168,35 +173,35 @@ CONTRIBUTIONS = Table(
         rule(case("is empty, otherwise", [Has.EMPTY]), _REST, does=TAKE, counts="slot_taken"),
         rule(
             _OWN,
-            case("of ranks that are not in it; some rank below is missing still", [Brings.SOME]),
+            case("of ranks that are not in the slot; some rank below is still missing", [Brings.SOME]),
             does=ADD,
             counts="slot_added",
         ),
         rule(
             _OWN,
-            case("of ranks that are not in it; with them all ranks below are", [Brings.LAST]),
+            case("of ranks that are not in the slot; no rank below is missing then", [Brings.LAST]),
             does=COMBINE,
             counts="slot_combined",
         ),
         rule(
             _OWN,
-            case("of ranks of which some are in it", [Brings.OVERLAP]),
+            case("of ranks of which some are in the slot", [Brings.OVERLAP]),
             does=FLUSH,
             counts="slot_flushed",
         ),
         rule(
-            case("has another, taken more than the expiry age ago", [Has.EXPIRED]),
+            case("has another chunk, taken more than the expiry age ago", [Has.EXPIRED]),
             _REST,
             does=SWAP,
             counts="slot_expired",
         ),
         rule(
-            case("has another, of a job of lower priority", [Has.LOWER]),
+            case("has another chunk, of a job of lower priority", [Has.LOWER]),
             _REST,
             does=SWAP,
             counts="slot_evicted",
         ),
-        rule(case("has another, otherwise", [Has.OTHER]), _REST, does=ON, counts="slot_collided"),
+        rule(case("has another chunk, otherwise", [Has.OTHER]), _REST, does=ON, counts="slot_collided"),
     ],
 )
 QUERIES = Table(
@@ -209,7 +214,7 @@ QUERIES = Table(
             counts="query_forwarded",
         ),
         rule(
-            case("this chunk, with that of a rank in `waits_with`", [Waiting.FOR]),
+            case("this chunk, with the contribution of a rank in `waits_with`", [Waiting.FOR]),
             does=CLEAR,
             counts="query_forwarded",
         ),
@@ -223,19 +228,21 @@ FROM_ABOVE = Table(
         rule(
             case("has this chunk", [Of.THIS_CHUNK]),
             case("a result", [FromAbove.RESULT]),
-            does=FromAboveAction("to all members (5.3); empty", leaves=True, empties=True),
+            does=FromAboveAction(
+                "goes to all members (5.3); the slot becomes empty", leaves=True, empties=True
+            ),
             counts="slot_freed result_forwarded",
         ),
         rule(
             case("anything else", [Of.ANYTHING_ELSE]),
             case("a result", [FromAbove.RESULT]),
-            does=FromAboveAction("to all members (5.3)", leaves=True),
+            does=FromAboveAction("goes to all members (5.3)", leaves=True),
             counts="result_forwarded",
         ),
         rule(
             case("any", Of),
             case("an answer", [FromAbove.ANSWER]),
-            does=FromAboveAction("drop: answers go past the switch", leaves=False),
+            does=FromAboveAction("is dropped: answers go past the switch", leaves=False),
             counts="answer_unexpected",
         ),
     ],

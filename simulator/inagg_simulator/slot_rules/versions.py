@@ -153,32 +153,34 @@ DROP = Action("drop")
 AGAIN = Action('answer "again"', Leaves.SAY_AGAIN)
 HELD = Action('answer "held"', Leaves.SAY_HELD)
 START = Action(
-    "**start**: overwrite everything with the packet (words 0 if it has none), not final", effect=_start
+    "**start**: overwrite the version with the packet (words 0 if the packet has none); not final",
+    effect=_start,
 )
 ADD = Action(
     "**add**: words and checksum add, exponent and exponent_check maximum, flags and flags_check OR, set the bits",
     effect=_add,
 )
 RESEND = Action(
-    "send the result again, to the packet's sender only (5.7: to each rank in its bits)", Leaves.RESULT_AGAIN
+    "send the result again, only to the packet's sender (5.7: to each rank in the packet's bits)",
+    Leaves.RESULT_AGAIN,
 )
 SEND_UP_AGAIN = Action("send the partial sum up again", Leaves.PARTIAL)
-OVERLAP = Action("drop: the ranks that are missing send again when they ask")
+OVERLAP = Action("drop: the missing ranks ask, and then send again")
 FINISH = Action("the version is final; multicast the result (5.3)", Leaves.RESULT, _finish)
 SEND_UP = Action("send the partial sum up (5.5)", Leaves.PARTIAL)
 PASS_UP = Action("send the query up (5.5)", Leaves.QUERY)
 KEEP = Action(
-    "**keep** it: overwrite flags, exponent, check fields, checksum, and words if it has any; final; multicast it to "
-    "the members (5.3)",
+    "**keep** the result: overwrite flags, exponent, check fields, checksum, and words if the result has words; final; "
+    "multicast the result to the members (5.3)",
     Leaves.RESULT,
     _keep,
 )
-PASS_DOWN = Action("send it to member 0", Leaves.ANSWER)
+PASS_DOWN = Action("send the answer to member 0", Leaves.ANSWER)
 
 # ---- tables
 
 _FREE = case("another epoch, or an older chunk; and c may start", [Holds.FREE])
-_MAY_NOT = case("the same, and c may not start", [Holds.OLD])
+_MAY_NOT = case("another epoch, or an older chunk; and c may not start", [Holds.OLD])
 _OLD = case("another epoch, or an older chunk", [Holds.OLD])
 _NOT_FINAL = case("the same chunk, not final", [Holds.SUMMING, Holds.PARTIAL])
 _PARTIAL = case("the same chunk, all bits set, not final", [Holds.PARTIAL])
