@@ -9,6 +9,7 @@ one server, or 4432 of each of two.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.jobs.job import Job, Registered
@@ -70,7 +71,7 @@ def worker(rank: int, server_udp_port: int | None = 5000) -> Worker:
     return Worker(rank=rank, ip=0x0A000001 + rank, udp_port=4000, server_udp_port=server_udp_port)
 
 
-def table_without_switch(slot_versions: int = 0, **limits: object) -> JobTable:
+def table_without_switch(slot_versions: int = 0, **limits: Any) -> JobTable:
     return new_table(slot_versions=slot_versions, topology=Topology(()), **limits)
 
 

@@ -22,12 +22,14 @@ def member(rank: int, host: int | None = None) -> Member:
     return Member(rank=rank, ip=0x0A000000 + host, mac=0x020000000000 + host, udp_port=4000, port=host)
 
 
-def new_table(slot_versions: int = 64, topology: Topology = STAR, **limits: Any) -> JobTable:
+def new_table(
+    slot_versions: int = 64, topology: Topology = STAR, first_epoch: int = 100, **limits: Any
+) -> JobTable:
     table = JobTable(
         topology,
         Limits(slot_versions=slot_versions, **limits),
         POLICY,
-        first_epoch=100,
+        first_epoch=first_epoch,
         now=0.0,
         words=4,
         multicast=0xEFC00000,

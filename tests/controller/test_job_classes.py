@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Job classes and their quotas in the job table: literal cases, in virtual time.
 
-The switch has 64 slot versions, so 32 slots. Four slots take 8864 bytes of one server (test_server_jobs).
+The switch has 64 slot versions, so 32 slots. Four slots take 8864 bytes of one server (server_tables).
 """
 
 from typing import Any

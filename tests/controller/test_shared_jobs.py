@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs on shared slots, with a switch and servers: literal cases, in virtual time.
+"""What is particular to jobs on shared slots, with a switch and servers: literal cases, in virtual time.
 
 The switch has 64 slot versions, of which the last 16 are shared.
 """
 
 import contextlib
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from inagg_controller.errors import ConflictError, InvalidRequestError, UnavailableError
+from inagg_controller.errors import UnavailableError
 from inagg_controller.fabric.topology import Topology
-from inagg_controller.jobs.effects import Install, Regroup, Remove
+from inagg_controller.jobs.effects import Install, Regroup
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.limits import Limits
 from inagg_controller.jobs.placement import State
@@ -39,7 +38,6 @@ from tests.controller.server_tables import (
     register_all,
     seats,
     serve_all,
-    serving,
     tick,
 )
 from tests.controller.serving import LEAF_SPINE
@@ -47,12 +45,10 @@ from tests.controller.shared_tables import HOSTS, SHARED_SLOTS, values
 from tests.controller.tables import (
     carry_out,
     create_leased,
-    create_on_servers,
     create_shared,
     frees_memory,
     frees_slots,
     new_table,
-    running,
 )
 from tests.switch.inagg.packets import DATA, INAGG_PORT, RESULT, Inagg, ethernet, ipv4, read_result, udp
 
@@ -126,21 +122,6 @@ def test_a_job_runs_when_its_entries_are_in_and_all_its_servers_serve(first: str
     assert not table.switches.effects
 
 
-def test_a_job_with_registered_servers_runs_when_they_serve_it() -> None:
-    table = shared_table()
-    a, b = add_server(table, "a"), add_server(table, "b")
-    job = registered(table)
-    assert (ordered(table, a), ordered(table, b)) == ([], [])
-    for rank in range(2):
-        table.register(job.id, member(rank, None), 0.0)
-    assert (ordered(table, a), ordered(table, b)) == ([job.id], [job.id])
-    beat(table, a, job)
-    carry_out(table, 0.1)
-    assert (job.state, serving(job)) == ("joining", {0})
-    beat(table, b, job, now=0.2)
-    assert (job.state, serving(job)) == ("running", {0, 1})
-
-
 def test_servers_have_their_orders_also_while_the_switch_is_away() -> None:
     table = shared_table()
     server = add_server(table)
@@ -156,29 +137,6 @@ def test_servers_have_their_orders_also_while_the_switch_is_away() -> None:
     table.switches.connected("s1")
     carry_out(table, 1.0)
     assert job.state == "running"
-
-
-def test_a_rank_that_leaves_makes_room_until_the_job_is_complete() -> None:
-    table = shared_table()
-    job = colocated(table)
-    table.register(job.id, member(0), 0.0)
-    table.leave(job.id, 0, 0.0)
-    assert (job.state, job.members) == ("joining", {})
-    join(table, job)
-    table.leave(job.id, 0, 0.0)
-    assert (job.state, job.reason) == ("failed", "rank 0 (10.0.0.1): left")
-
-
-def test_a_job_finishes_when_all_ranks_have_left() -> None:
-    table = shared_table()
-    job = started(table)
-    for rank in range(2):
-        table.leave(job.id, rank, 1.0)
-    assert (job.state, job.holds_resources) == ("finished", True)
-    carry_out(table, 1.0)
-    assert (job.placement.entries, job.holds_resources) == ({}, False)
-    tick(table, 1.0, 31.0)
-    assert table.jobs == {}
 
 
 # Its entries
@@ -324,20 +282,6 @@ def test_a_job_that_is_changed_to_unicast_waits_for_the_switch() -> None:
     assert entries(job).group.replicas == ((1, 1), (2, 2))
 
 
-def test_a_running_job_can_be_changed_to_unicast() -> None:
-    table = shared_table()
-    job = started(table)
-    table.unicast(job.id)
-    carry_out(table, 1.0)
-    assert (job.state, entries(job).group.replicas) == ("running", ((1, 1), (2, 2)))
-
-
-def test_a_job_of_one_worker_has_no_multicast_address() -> None:
-    table = shared_table()
-    job = join(table, colocated(table, workers=1))
-    assert (job.placement.results_ip, entries(job).group.replicas) == (None, ((1, 1),))
-
-
 # Its servers
 
 
@@ -356,35 +300,6 @@ def test_the_number_of_registered_servers_is_a_power_of_two() -> None:
         add_server(table, name)
     assert seats(join(table, registered(table))) == ["a", "b"]
     assert [server.free for server in table.servers.by_name.values()] == [ROOM - 4432, ROOM - 4432, ROOM]
-
-
-def test_one_server_is_chosen_if_two_have_too_little_memory() -> None:
-    table = shared_table()
-    for name, memory in {"a": FOUR_SLOTS, "b": 100, "c": 100}.items():
-        add_server(table, name, memory)
-    assert seats(join(table, registered(table))) == ["a"]
-
-
-def test_ranks_without_a_server_need_no_port_for_one() -> None:
-    table = shared_table()
-    job = colocated(table, workers=3)
-    with pytest.raises(InvalidRequestError, match="server_udp_port is missing: rank 1 of job 1 runs one"):
-        table.register(job.id, member(1, None), 0.0)
-    with pytest.raises(InvalidRequestError, match="server_udp_port and udp_port are both 4000"):
-        table.register(job.id, member(1, 4000), 0.0)
-    table.register(job.id, member(2), 0.0)
-    table.register(job.id, member(2, None), 0.0)  # the same: its port does not matter
-    assert job.members == {2: member(2, None)}
-    with pytest.raises(ConflictError, match="rank 2 of job 1 runs no server of it"):
-        table.serve(job.id, 2, 0.0)
-
-
-def test_no_worker_has_the_address_of_a_server() -> None:
-    table = shared_table()
-    job = colocated(table)
-    table.register(job.id, member(0), 0.0)
-    with pytest.raises(ConflictError, match=r"^the server of rank 0 of job 1 already has this address"):
-        table.register(job.id, replace(member(1), ip=0x0A000001, udp_port=5000, server_udp_port=5001), 0.0)
 
 
 def test_servers_that_the_switch_cannot_reach_are_not_chosen() -> None:
@@ -411,11 +326,6 @@ def test_a_server_at_another_switch_is_not_reached() -> None:
     )
 
 
-def test_without_a_registered_server_the_refusal_says_what_to_do() -> None:
-    with pytest.raises(UnavailableError, match="has registered: start inagg-server, or use servers = coloc"):
-        registered(shared_table())
-
-
 # What there is for it
 
 
@@ -426,13 +336,6 @@ def test_the_shared_slots_are_not_leased() -> None:
     assert (granted, table.switches.pools["s1"].free) == ([8, 8, 8], 0)
     assert max(lease.base + lease.size for lease in table.switches.pools["s1"].leases) == 48
     assert colocated(table).slots == 4
-
-
-@pytest.mark.parametrize(
-    ("asked", "max_slots", "granted"), [(2, 8, 2), (64, 1024, 64), (1024, 1024, 1024), (16, 15, 8)]
-)
-def test_slots_are_capped_by_the_limit_alone(asked: int, max_slots: int, granted: int) -> None:
-    assert colocated(shared_table(max_slots=max_slots), slots=asked).slots == granted
 
 
 def test_without_shared_slots_jobs_are_refused() -> None:
@@ -449,31 +352,11 @@ def test_the_shared_slots_are_a_power_of_two_and_at_most_half_of_the_pool(slots:
     assert Limits(slot_versions=64, shared_slots=32).leasable == 32
 
 
-def test_without_a_switch_jobs_are_refused() -> None:
-    with pytest.raises(UnavailableError, match="has no switch; aggregation = server needs none"):
-        colocated(new_table(slot_versions=0, topology=Topology(())))
-
-
-def test_a_switch_that_is_away_refuses_jobs() -> None:
-    table = shared_table()
-    table.switches.lost("s1", 0.0)
-    with pytest.raises(UnavailableError, match="switch s1 is not connected; try again in a moment"):
-        colocated(table)
-
-
-@pytest.mark.parametrize("workers", [0, 65])
-def test_a_job_has_1_to_64_workers(workers: int) -> None:
-    with pytest.raises(InvalidRequestError, match=f"workers is {workers}; a job on shared slots has 1 to 64"):
-        colocated(shared_table(), workers=workers)
-
-
 @pytest.mark.parametrize(
     ("limits", "fault"),
     [
-        ({"max_members": 5}, "hold 5 workers and 4 are taken"),
         ({"max_above": 5}, "hold 5 switches and servers above and 4 are taken"),
         ({"max_shared_jobs": 2}, "hold 2 jobs on shared slots and 2 are taken"),
-        ({"max_server_jobs": 2}, "there are 2 jobs on servers, the limit"),
     ],
 )
 def test_the_tables_bound_the_number_of_jobs(limits: dict[str, Any], fault: str) -> None:
@@ -499,23 +382,10 @@ def test_one_host_leaves_room_in_the_tables_to_others() -> None:
 # Failures
 
 
-def test_a_lost_switch_fails_a_running_job_and_not_one_on_servers_alone() -> None:
-    table = shared_table()
-    job, alone = started(table), create_on_servers(table, 1, 2, "", 0.0, colocated=True)
-    table.switches.lost("s1", 1.0)
-    assert (job.state, job.reason) == ("failed", "switch s1 was lost: the sums in its slots are gone")
-    assert (job.holds_resources, alone.state, list(table.switches.effects)) == (False, "joining", [])
-
-
-@pytest.mark.parametrize("served", [False, True])
-def test_a_joining_job_is_installed_again_after_the_switch_was_lost(served: bool) -> None:
+def test_a_joining_job_whose_entries_were_in_a_lost_switch_is_installed_again() -> None:
     table = shared_table()
     job = join(table, colocated(table))
-    if served:
-        table.switches.effects.popleft()  # half of it may be in the switch
-        serve_all(table, job)
-    else:
-        carry_out(table, 0.0)
+    carry_out(table, 0.0)
     table.switches.lost("s1", 1.0)
     assert (job.state, job.placement.entries, job.placement.state) == ("joining", {}, State.PLANNED)
     serve_all(table, job)
@@ -523,18 +393,6 @@ def test_a_joining_job_is_installed_again_after_the_switch_was_lost(served: bool
     table.switches.connected("s1")
     carry_out(table, 2.0)
     assert job.state == "running"
-
-
-def test_a_switch_that_refuses_the_entries_fails_the_job() -> None:
-    table = shared_table()
-    job = join(table, colocated(table))
-    serve_all(table, job)
-    table.switches.done(table.switches.effects.popleft(), 1.0, "full")
-    assert (job.state, job.reason) == ("failed", "the switch refused the job's entries: full")
-    (removal,) = table.switches.effects
-    assert isinstance(removal, Remove)
-    carry_out(table, 1.0)
-    assert not job.holds_resources
 
 
 @pytest.mark.parametrize("installed", [False, True])
@@ -571,29 +429,6 @@ def test_a_server_that_is_gone_fails_the_job(way: str, installed: bool) -> None:
     assert (job.placement.entries, job.holds_resources) == ({}, False)
 
 
-def test_a_job_that_is_not_ready_in_time_names_what_is_missing() -> None:
-    table = shared_table()
-    job, never = join(table, colocated(table)), colocated(table, workers=1)
-    table.serve(job.id, 1, 0.0)
-    tick(table, 0.0, 20.0)
-    assert (job.state, job.reason) == ("failed", "server rank 0 does not serve it")
-    assert never.reason == "ranks [0] did not join in time"
-    late = join(table, create_shared(table, 2, 4, "", 20.0, colocated=True))
-    serve_all(table, late)
-    tick(table, 20.1, 40.0)
-    assert late.reason == "its entries were not in the switches in time"
-
-
-def test_a_silent_rank_fails_the_job() -> None:
-    table = shared_table()
-    job = started(table)
-    for tenth in range(31):
-        table.heartbeat(job.id, 0, tenth / 10)
-        table.tick(tenth / 10)
-    silent = "no heartbeat for 3 s: its process is stopped, or its host is down or cut off"
-    assert (job.state, job.lost) == ("failed", {1: silent})
-
-
 # What an ended job still holds
 
 
@@ -616,31 +451,3 @@ def test_an_ended_job_holds_what_it_has_until_switch_and_servers_have_forgotten_
         assert len(table.switches.effects) == 1
         carry_out(table, 2.0)
     assert (job.placement.entries, job.holds_resources, server.free) == ({}, False, FOUR_SLOTS)
-
-
-def test_a_removal_that_the_switch_refuses_is_repeated() -> None:
-    table = shared_table()
-    job = started(table)
-    table.end(job.id, 1.0)
-    table.switches.done(table.switches.effects.popleft(), 1.0, "busy")
-    assert job.holds_resources
-    tick(table, 1.0, 2.1)
-    carry_out(table, 2.1)
-    assert not job.holds_resources
-
-
-def test_a_job_that_never_was_complete_holds_nothing_after_its_end() -> None:
-    table = shared_table()
-    server = add_server(table)
-    job = registered(table)
-    table.end(job.id, 0.0)
-    assert (server.free, job.holds_resources, list(table.switches.effects)) == (ROOM, False, [])
-
-
-def test_jobs_of_all_three_kinds_run_beside_one_another() -> None:
-    table = shared_table()
-    leased, shared = running(table), started(table)
-    table.end(leased.id, 1.0)
-    carry_out(table, 1.0)
-    assert (shared.state, leased.holds_resources) == ("running", False)
-    assert shared.placement.group not in (None, leased.placement.group)
