@@ -260,6 +260,23 @@ def test_a_rank_whose_beats_may_pause_is_lost_later(kind: Kind) -> None:
     assert (job.state, job.lost) == ("failed", {1: silent})
 
 
+def test_a_rank_that_replaces_one_whose_beats_may_pause_is_lost_as_soon_as_any_other(kind: Kind) -> None:
+    table = table_for_all()
+    job = create(table, kind)
+    table.register(job.id, worker_of(job, 1), 0.0)
+    table.attend(job.id, 1, 0.0, steady=False)
+    table.leave(job.id, 1, 0.0)
+    table.register(job.id, worker_of(job, 1, host=3), 0.0)
+    table.register(job.id, worker_of(job, 0), 0.0)
+    table.attend(job.id, 1, 0.0)
+    obey(table)
+    for tenth in range(1, 31):
+        assert job.state == "running"
+        table.heartbeat(job.id, 0, tenth / 10)
+        tick(table, tenth / 10)
+    assert (job.state, job.lost) == ("failed", {1: SILENT})
+
+
 def test_a_machine_that_is_always_late_does_not_hide_a_silent_rank(kind: Kind) -> None:
     table = table_for_all()
     job = running(table, kind)

@@ -53,6 +53,7 @@ class Liveness:
         """A rank has left before the job was placed; another process may have its number."""
         del self.last_seen[rank]
         self.beating.discard(rank)
+        self.unsteady.discard(rank)
         self.attended.pop(rank, None)
         self.vanished.pop(rank, None)
 
