@@ -8,6 +8,7 @@ import pytest
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
+from inagg_contract.aggregation import AGGREGATIONS, Aggregation
 from inagg_controller import service
 from inagg_controller.switch.program import Program, load_program
 from tests.controller.fake_server import FakeServer
@@ -45,6 +46,13 @@ def memory_switch() -> MemorySwitch:
 @pytest.fixture
 def serving(memory_switch: MemorySwitch) -> Serving:
     return Serving({"s1": memory_switch})
+
+
+@pytest.fixture(params=AGGREGATIONS)
+def aggregation(request: pytest.FixtureRequest) -> Aggregation:
+    """Of a job of each kind. A service needs shared_slots for them."""
+    found: Aggregation = request.param
+    return found
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ from inagg_controller.jobs.servers import Worker
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import Member
 from tests.controller.server_tables import add_server
-from tests.controller.shared_tables import HOSTS, SHARED_SLOTS
+from tests.controller.serving import SHARED_SLOTS
+from tests.controller.shared_tables import HOSTS
 from tests.controller.tables import carry_out, new_table
 
 

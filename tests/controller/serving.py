@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Message
 
 from inagg_contract.addresses import Address
+from inagg_contract.aggregation import AGGREGATIONS, uses_servers, uses_switches
 from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
 from inagg_controller.http.api import create_app
 from inagg_controller.jobs.limits import Limits, Policy
@@ -58,6 +59,9 @@ LEAF_SPINE = _leaf_spine()
 OF_THE_TESTS: dict[Address, frozenset[int]] = {
     IPv4Address("127.0.0.1"): frozenset(range(0x0A000001, 0x0A000009))
 }
+ON_SWITCHES = tuple(filter(uses_switches, AGGREGATIONS))
+WITH_SERVERS = tuple(filter(uses_servers, AGGREGATIONS))
+SHARED_SLOTS = 16  # of the slot versions, where there are any
 # A job on all of its hosts, rank by rank.
 RANKS = 4
 AT = ["leaf1", "leaf1", "leaf2", "leaf2"]
@@ -125,13 +129,14 @@ def run(body: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
 
 
 def worker(rank: int, **changes: object) -> dict[str, object]:
-    """The document that registers a rank."""
+    """The document that registers a rank of a job of any kind."""
     return {
         "rank": rank,
         "ip": f"10.0.0.{rank + 1}",
         "mac": f"02:00:00:00:00:{rank + 1:02x}",
         "udp_port": 4000,
         "port": rank + 1,
+        "server_udp_port": 5000,
         **changes,
     }
 
@@ -147,20 +152,6 @@ async def asking(service: Service, host: str, secret: str = "") -> AsyncIterator
         yield client
 
 
-async def start_job(client: httpx.AsyncClient, workers: int = 2, slots: int = 4) -> int:
-    """Create a job, register its ranks, and wait until it runs. Returns its number."""
-    number: int = (await client.post("/jobs", json={"workers": workers, "slots": slots})).json()["id"]
-    for rank in range(workers):
-        answer = await client.post(f"/jobs/{number}/workers", json=worker(rank))
-        assert answer.status_code == 200, answer.text
-    job = (await client.get(f"/jobs/{number}", params={"wait": "running"})).json()
-    assert job["state"] == "running", job
-    return number
-
-
-SERVER = {"name": "big", "ip": "10.0.1.1", "udp_port": 18754, "memory": 1 << 20}
-
-
 async def create_job(client: httpx.AsyncClient, **fields: object) -> dict[str, Any]:
     """Create a job of two workers and four slots, unless `fields` say otherwise. Returns its document."""
     answer = await client.post("/jobs", json={"workers": 2, "slots": 4, **fields})
@@ -170,7 +161,11 @@ async def create_job(client: httpx.AsyncClient, **fields: object) -> dict[str, A
 
 
 async def register_ranks(
-    client: httpx.AsyncClient, number: int, *, document: Callable[[int], dict[str, object]], workers: int = 2
+    client: httpx.AsyncClient,
+    number: int,
+    *,
+    document: Callable[[int], dict[str, object]] = worker,
+    workers: int = 2,
 ) -> dict[str, Any]:
     """Register all ranks. Returns the answer to the last."""
     for rank in range(workers):
@@ -178,6 +173,19 @@ async def register_ranks(
         assert answer.status_code == 200, answer.text
     registered: dict[str, Any] = answer.json()
     return registered
+
+
+async def start_job(client: httpx.AsyncClient, workers: int = 2, slots: int = 4, **fields: object) -> int:
+    """Create a job, register its ranks, have their servers serve it, and wait until it runs. Returns its number."""
+    number: int = (await create_job(client, workers=workers, slots=slots, **fields))["id"]
+    for server in (await register_ranks(client, number, workers=workers))["servers"]:
+        await client.post(f"/jobs/{number}/workers/{server['rank']}/serving")
+    job = (await client.get(f"/jobs/{number}", params={"wait": "running"})).json()
+    assert job["state"] == "running", job
+    return number
+
+
+SERVER = {"name": "big", "ip": "10.0.1.1", "udp_port": 18754, "memory": 1 << 20}
 
 
 async def add_server(client: httpx.AsyncClient, **changes: object) -> int:

@@ -8,9 +8,6 @@ from inagg_controller.switch.entries import (
 )
 from tests.controller.serving import STAR
 
-SHARED_SLOTS = 16
-
-
 # STAR with the hosts of the servers a to d: a, b and c at port 4, d without a MAC address.
 HOSTS = Topology(
     STAR.switches,

@@ -16,8 +16,7 @@ from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.client import Count
 from tests.controller.memory_switch import MemorySwitch
 from tests.controller.server_tables import add_server, beat, colocated, join, registered, table_without_switch
-from tests.controller.serving import Serving, run, settle, start_job
-from tests.controller.shared_serving import SHARED_SLOTS, start
+from tests.controller.serving import SHARED_SLOTS, Serving, run, settle, start_job
 from tests.controller.tables import new_table, running
 
 SOME = {"switches": 5, "both": 2, "servers": 1}
@@ -113,7 +112,7 @@ async def status(client: httpx.AsyncClient, number: int) -> dict[str, Any]:
 def test_status_and_heartbeats_tell_the_jobs_chunks(serving: Serving) -> None:
     async def body() -> None:
         async with serving(shared_slots=SHARED_SLOTS) as (client, _, _):
-            number = await start(client)
+            number = await start_job(client, aggregation="shared")
             nothing = {"switches": 0, "both": 0, "servers": 0}
             assert (await status(client, number))["chunks"] == nothing
             for rank in range(2):
@@ -144,7 +143,7 @@ def test_status_and_heartbeats_tell_the_jobs_chunks(serving: Serving) -> None:
 def test_chunks_that_cannot_be_are_refused(serving: Serving, chunks: dict[str, object], field: str) -> None:
     async def body() -> None:
         async with serving(shared_slots=SHARED_SLOTS) as (client, service, _):
-            number = await start(client)
+            number = await start_job(client, aggregation="shared")
             answer = await client.post(f"/jobs/{number}/workers/0/heartbeat", json={"chunks": chunks})
             assert (answer.status_code, field in answer.json()["detail"]) == (422, True), answer.text
             assert service.jobs.job(number).summed == (0, 0, 0)
@@ -177,7 +176,7 @@ def test_evictions_and_expiries_are_told_by_job_until_its_end_and_after(
 ) -> None:
     async def body() -> None:
         async with serving(shared_slots=SHARED_SLOTS) as (client, _, _):
-            number = await start(client)
+            number = await start_job(client, aggregation="shared")
             assert (await status(client, number))["displaced"] is None
             memory_switch.displaced = {
                 (number, False): Count(3, 300),
@@ -197,7 +196,7 @@ def test_evictions_and_expiries_are_told_by_job_until_its_end_and_after(
 def test_metrics_have_chunks_and_displaced_sums_by_job(serving: Serving, memory_switch: MemorySwitch) -> None:
     async def body() -> tuple[int, str]:
         async with serving(shared_slots=SHARED_SLOTS) as (client, _, _):
-            number = await start(client)
+            number = await start_job(client, aggregation="shared")
             await client.post(f"/jobs/{number}/workers/1/heartbeat", json={"chunks": SOME})
             memory_switch.displaced = {(number, False): Count(3, 300), (number, True): Count(4, 400)}
             return number, (await client.get("/metrics")).text

@@ -9,9 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from inagg_controller.configuration import parse_job_classes
-from tests.controller.serving import Serving, add_server, ask_and_leave, run, start_job
-
-SHARED_SLOTS = 16
+from tests.controller.serving import SHARED_SLOTS, Serving, add_server, ask_and_leave, run, start_job
 
 
 def quotas(*classes: str) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from inagg_controller.jobs.classes import Held, JobClass
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.table import JobTable
 from tests.controller.server_tables import FOUR_SLOTS, ROOM, add_server, beat, worker
-from tests.controller.serving import AT, LEAF_SPINE
-from tests.controller.shared_tables import HOSTS, SHARED_SLOTS
+from tests.controller.serving import AT, LEAF_SPINE, SHARED_SLOTS
+from tests.controller.shared_tables import HOSTS
 from tests.controller.tables import (
     carry_out,
     create_leased,

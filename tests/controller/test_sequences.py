@@ -10,8 +10,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from inagg_controller.configuration import parse_job_classes
 from tests.controller.life import Life, Setting
-from tests.controller.serving import LEAF_SPINE
-from tests.controller.shared_tables import HOSTS, SHARED_SLOTS
+from tests.controller.serving import LEAF_SPINE, SHARED_SLOTS
+from tests.controller.shared_tables import HOSTS
 
 CLASSES = parse_job_classes(
     [

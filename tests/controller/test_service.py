@@ -2,18 +2,22 @@
 """Running jobs, seen through the HTTP API: lost ranks, time-outs, waiting requests, a failing switch. Virtual time."""
 
 import asyncio
+import itertools
 import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from inagg_contract.aggregation import AGGREGATIONS, Aggregation
 from inagg_controller.jobs.limits import Policy
 from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import ADMISSION, QUEUE, RECEIVER
 from tests.controller.memory_switch import MemorySwitch
 from tests.controller.serving import (
+    ON_SWITCHES,
     OPERATORS_TOKEN,
+    SHARED_SLOTS,
     STAR,
     Serving,
     ask_and_leave,
@@ -105,10 +109,12 @@ def test_leaving_one_after_another_finishes_a_job_and_the_rest_are_told_meanwhil
     run(body)
 
 
-def test_a_rank_that_leaves_with_an_error_fails_the_job_at_once(serving: Serving) -> None:
+def test_a_rank_that_leaves_with_an_error_fails_the_job_at_once(
+    serving: Serving, aggregation: Aggregation
+) -> None:
     async def body() -> None:
-        async with serving() as (client, _, _):
-            number = await start_job(client)
+        async with serving(shared_slots=SHARED_SLOTS) as (client, _, _):
+            number = await start_job(client, aggregation=aggregation)
             await client.delete(f"/jobs/{number}/workers/1", params={"error": "chunk 5: bad checksum"})
             beat = (await client.post(f"/jobs/{number}/workers/0/heartbeat")).json()
             assert beat["lost"] == [{"rank": 1, "reason": "chunk 5: bad checksum"}]
@@ -134,20 +140,12 @@ def test_a_long_poll_answers_when_the_job_runs_and_holds_up_nobody(serving: Serv
     run(body)
 
 
-def test_a_long_poll_answers_with_the_job_as_it_is_when_its_time_is_up(serving: Serving) -> None:
+def test_a_job_whose_ranks_do_not_all_come_fails_by_itself(
+    serving: Serving, aggregation: Aggregation
+) -> None:
     async def body() -> None:
-        async with serving() as (client, _, _):
-            await client.post("/jobs", json={"workers": 2, "slots": 4})
-            answer = await client.get("/jobs/1", params={"wait": "running", "timeout_s": 0.01})
-            assert (answer.status_code, answer.json()["state"]) == (200, "joining")
-
-    run(body)
-
-
-def test_a_job_whose_ranks_do_not_all_come_fails_by_itself(serving: Serving) -> None:
-    async def body() -> None:
-        async with serving(Policy(join_timeout_s=5)) as (client, service, clock):
-            await client.post("/jobs", json={"workers": 3, "slots": 4})
+        async with serving(Policy(join_timeout_s=5), shared_slots=SHARED_SLOTS) as (client, service, clock):
+            await create_job(client, workers=3, aggregation=aggregation)
             await client.post("/jobs/1/workers", json=worker(1))
             clock.now = 5.0
             service.jobs.tick(clock())
@@ -351,16 +349,16 @@ def test_counts_are_read_again_after_the_switch_was_away(
 
 
 def test_leaving_again_or_without_having_joined_leaves_no_line_in_the_log(
-    serving: Serving, caplog: pytest.LogCaptureFixture
+    serving: Serving, aggregation: Aggregation, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
 
     async def body() -> None:
-        async with serving() as (client, _, _):
-            number = await start_job(client)
+        async with serving(shared_slots=SHARED_SLOTS) as (client, _, _):
+            number = await start_job(client, aggregation=aggregation)
             for rank in (1, 1, 1):
                 await client.delete(f"/jobs/{number}/workers/{rank}", params={"error": "Ctrl-C"})
-            other = (await create_job(client, workers=2))["id"]
+            other = (await create_job(client, aggregation=aggregation))["id"]
             await client.delete(f"/jobs/{other}/workers/1", params={"error": "never there"})
 
     run(body)
@@ -368,13 +366,23 @@ def test_leaving_again_or_without_having_joined_leaves_no_line_in_the_log(
     assert "never there" not in caplog.text
 
 
-@pytest.mark.parametrize("how", ["left", "ended", "lost"])
+@pytest.mark.parametrize(
+    ("how", "aggregation"),
+    [
+        *itertools.product(["left", "ended"], AGGREGATIONS),
+        *itertools.product(["lost"], ON_SWITCHES),
+    ],
+)
 def test_every_job_that_fails_has_a_line_in_the_log(
-    serving: Serving, caplog: pytest.LogCaptureFixture, memory_switch: MemorySwitch, how: str
+    serving: Serving,
+    caplog: pytest.LogCaptureFixture,
+    memory_switch: MemorySwitch,
+    how: str,
+    aggregation: Aggregation,
 ) -> None:
     async def body() -> None:
-        async with serving() as (client, service, _):
-            number = await start_job(client)
+        async with serving(shared_slots=SHARED_SLOTS) as (client, service, _):
+            number = await start_job(client, aggregation=aggregation)
             if how == "left":
                 await client.delete(f"/jobs/{number}/workers/1", params={"error": "Ctrl-C"})
             elif how == "ended":
@@ -406,23 +414,27 @@ def test_a_lease_is_kept_until_the_switch_has_let_go_of_the_entries(
     run(body)
 
 
+@pytest.mark.parametrize("aggregation", ON_SWITCHES)
 def test_a_restarted_switch_fails_running_jobs_keeps_joining_ones_and_is_set_up_again(
-    serving: Serving, memory_switch: MemorySwitch
+    serving: Serving, aggregation: Aggregation, memory_switch: MemorySwitch
 ) -> None:
     async def body() -> None:
-        async with serving() as (client, service, _):
-            number = await start_job(client)
+        async with serving(shared_slots=SHARED_SLOTS) as (client, service, _):
+            number = await start_job(client, aggregation=aggregation)
             await client.put("/loss", json={"port": 1, "direction": "ingress", "probability": 0.5})
-            await client.post("/jobs", json={"workers": 1, "slots": 4})
+            new = {"workers": 1, "slots": 4, "aggregation": aggregation}
+            await client.post("/jobs", json=new)
             memory_switch.away = True
             memory_switch.restart()
             await settle(lambda: not service.switches["s1"].connected)
             failed = (await client.get(f"/jobs/{number}")).json()
             assert failed["state"] == "failed"
             assert failed["reason"].startswith("switch s1 was lost")
-            assert (await client.post("/jobs", json={"workers": 1, "slots": 4})).status_code == 503
+            assert (await client.post("/jobs", json=new)).status_code == 503
             assert (await client.get("/counters")).status_code == 503
-            await client.post("/jobs/2/workers", json=worker(0))
+            servers = (await client.post("/jobs/2/workers", json=worker(0))).json()["servers"]
+            for server in servers:
+                await client.post(f"/jobs/2/workers/{server['rank']}/serving")
             memory_switch.away = False
             waiting = (await client.get("/jobs/2", params={"wait": "running"})).json()
             assert waiting["state"] == "running"

@@ -40,8 +40,8 @@ from tests.controller.server_tables import (
     serve_all,
     tick,
 )
-from tests.controller.serving import LEAF_SPINE
-from tests.controller.shared_tables import HOSTS, SHARED_SLOTS, values
+from tests.controller.serving import LEAF_SPINE, SHARED_SLOTS
+from tests.controller.shared_tables import HOSTS, values
 from tests.controller.tables import (
     carry_out,
     create_leased,

@@ -13,8 +13,8 @@ from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import PARENT, SERVER, SHARING, UPLINK, JobEntries
 from tests.controller.server_tables import ROOM, serve_all
-from tests.controller.serving import AT, LEAF_SPINE
-from tests.controller.shared_tables import SHARED_SLOTS, values
+from tests.controller.serving import AT, LEAF_SPINE, SHARED_SLOTS
+from tests.controller.shared_tables import values
 from tests.controller.tables import carry_out, create_leased, create_shared, new_table
 from tests.controller.tree_tables import member
 

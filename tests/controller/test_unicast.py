@@ -9,9 +9,10 @@ import pytest
 
 from inagg.errors import ControllerRefusedError
 from inagg.membership.control import ControlClient
+from inagg_contract.aggregation import Aggregation
 from inagg_controller.switch.entries import RECEIVER, MulticastGroup
 from tests.controller.memory_switch import MemorySwitch
-from tests.controller.serving import Serving, run, settle, start_job, worker
+from tests.controller.serving import ON_SWITCHES, SHARED_SLOTS, Serving, run, settle, start_job, worker
 
 FIRST = 0xEFC00000  # 239.192.0.0
 GROUP = 2  # of the first job
@@ -57,12 +58,16 @@ def test_a_job_of_one_worker_or_of_a_controller_without_multicast_has_no_group_a
     run(body)
 
 
+@pytest.mark.parametrize("aggregation", ON_SWITCHES)
 def test_the_jobs_results_go_to_each_worker_once_a_rank_has_asked(
-    serving: Serving, memory_switch: MemorySwitch, caplog: pytest.LogCaptureFixture
+    serving: Serving,
+    memory_switch: MemorySwitch,
+    caplog: pytest.LogCaptureFixture,
+    aggregation: Aggregation,
 ) -> None:
     async def body() -> None:
-        async with serving(multicast=FIRST) as (client, _, _):
-            number = await start_job(client)
+        async with serving(shared_slots=SHARED_SLOTS, multicast=FIRST) as (client, _, _):
+            number = await start_job(client, aggregation=aggregation)
             job = await unicast(client, number)
             assert (job["results"], job["state"]) == (None, "running")
             await settle(lambda: memory_switch.replicas(GROUP) == TO_EACH)
