@@ -127,13 +127,11 @@ class Network:
             )
         return place
 
-    def switches_of(self, workers: int, hosts: Sequence[str] | None) -> list[str] | None:
+    def switches_of(self, hosts: Sequence[str] | None) -> list[str] | None:
         """The switch of each rank's host; None if there is at most one switch. Raises InvalidRequestError.
 
         hosts: their addresses, by rank; None: not given.
         """
-        if hosts is not None and len(hosts) != workers:
-            raise InvalidRequestError(f"hosts has {len(hosts)} addresses for {workers} workers")
         if len(self.topology.switches) <= 1:
             return None
         if hosts is None:

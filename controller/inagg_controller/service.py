@@ -158,6 +158,8 @@ class Service:
         InvalidRequestError, UnavailableError; with "auto" UnavailableError has the reasons of all three kinds, and is
         NotOfferedError if none of them can change.
         """
+        if new.hosts is not None and len(new.hosts) != new.workers:
+            raise InvalidRequestError(f"hosts has {len(new.hosts)} addresses for {new.workers} workers")
         if new.aggregation != AUTO:
             return await self._create(new.aggregation, new, creator)
         reasons: dict[str, str] = {}
@@ -186,7 +188,7 @@ class Service:
             slots=new.slots,
             name=new.name,
             creator=creator,
-            at=self.network.switches_of(new.workers, new.hosts) if uses_switches(aggregation) else None,
+            at=self.network.switches_of(new.hosts) if uses_switches(aggregation) else None,
             colocated=new.servers == COLOCATED,
             priority=new.priority if aggregation == SHARED else 0,
             job_class=new.job_class,

@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from inagg_contract.aggregation import Aggregation
+from inagg_contract.aggregation import AGGREGATIONS, AUTO, Aggregation
 from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import ADMISSION, RECEIVER
 from tests.controller.memory_switch import MemorySwitch
@@ -141,6 +141,20 @@ def test_a_job_with_too_many_workers_learns_how_many_there_may_be(
             document = {"workers": workers, "slots": 4, "aggregation": aggregation}
             answer = await client.post("/jobs", json=document)
             assert (answer.status_code, answer.json()["detail"]) == (422, detail)
+
+    run(body)
+
+
+@pytest.mark.parametrize("aggregation", [*AGGREGATIONS, AUTO])
+def test_a_job_with_more_workers_than_hosts_is_refused(serving: Serving, aggregation: str) -> None:
+    async def body() -> None:
+        async with serving(shared_slots=SHARED_SLOTS) as (client, _, _):
+            document = {"workers": 2, "slots": 4, "aggregation": aggregation, "hosts": ["10.0.0.1"]}
+            answer = await client.post("/jobs", json=document)
+            assert (answer.status_code, answer.json()["detail"]) == (
+                422,
+                "hosts has 1 addresses for 2 workers",
+            )
 
     run(body)
 
