@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from inagg_contract.constants import INAGG_PORT
-from inagg_controller.errors import InvalidRequestError, UnavailableError
+from inagg_controller.errors import UnavailableError
 from inagg_controller.jobs.effects import Install
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import PARENT, SERVER, SHARING, UPLINK, JobEntries
-from tests.controller.server_tables import ROOM, serve_all
+from tests.controller.server_tables import ROOM
 from tests.controller.serving import AT, LEAF_SPINE, SHARED_SLOTS
 from tests.controller.shared_tables import values
-from tests.controller.tables import carry_out, create_leased, create_shared, new_table
+from tests.controller.tables import create_leased, create_shared, new_table
 from tests.controller.tree_tables import member
 
 SPINE1 = 0x0A00FF03
@@ -134,25 +134,3 @@ def test_without_a_working_link_of_ordinary_traffic_jobs_are_refused() -> None:
     assert create_leased(table, 4, 4, "", 0.0, at=AT).placement.tree.roots == 1
     with pytest.raises(UnavailableError, match="no working way from switch leaf1 to switch leaf2"):
         create(table)
-
-
-def test_a_lost_switch_or_link_of_its_tree_fails_the_job() -> None:
-    for what in ("switch", "link"):
-        table = tree_table()
-        job = create(table)
-        installed(table, job)
-        carry_out(table, 0.0)
-        serve_all(table, job)
-        assert job.state == "running"
-        if what == "switch":
-            table.switches.lost("spine1", 1.0)
-        else:
-            table.switches.link_down(job.placement.tree.links["spine1", "leaf2"], 1.0, "cut")
-        assert job.state == "failed"
-
-
-def test_a_switch_sums_for_a_limited_number_of_members() -> None:
-    table = tree_table(job_members=3)
-    assert create(table).placement.tree.by_name["spine1"].members == 2
-    with pytest.raises(InvalidRequestError, match="switch leaf1 would sum for 4 workers and switches"):
-        create(table, ["leaf1"] * 4)

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from inagg_controller.errors import (
-    InvalidRequestError,
-    UnavailableError,
-)
+from inagg_contract.aggregation import COLOCATED, LEASED, SHARED
+from inagg_controller.errors import InvalidRequestError, UnavailableError
 from inagg_controller.fabric.topology import Place
 from inagg_controller.jobs.effects import Install, Remove
 from inagg_controller.jobs.job import Job
@@ -18,8 +16,9 @@ from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import Entity, MulticastGroup
 from inagg_switch import Switch
 from tests import INAGG_P4
-from tests.controller.serving import AT, LEAF_SPINE, RANKS
-from tests.controller.tables import carry_out, create_leased, new_table
+from tests.controller.kinds import Kind, create, join, obey
+from tests.controller.serving import AT, LEAF_SPINE, RANKS, SHARED_SLOTS
+from tests.controller.tables import create_leased, new_table
 from tests.controller.tree_tables import member
 from tests.switch.inagg.packets import Inagg, ethernet, ipv4, read_result, udp
 
@@ -191,39 +190,23 @@ def test_switches_above_count_too_for_what_the_tables_hold() -> None:
         create_leased(table, 2, 2, "", 0.0, at=["leaf1", "leaf2"])
 
 
-@pytest.mark.parametrize("name", ["leaf1", "spine2"])
-def test_a_lost_switch_fails_the_jobs_whose_tree_has_it_and_no_other(name: str) -> None:
+def test_later_jobs_go_around_a_lost_spine_and_have_to_wait_for_a_leaf() -> None:
     table = tree_table()
-    spanning, local = joined(table), joined(table, ["leaf2", "leaf2"])
-    carry_out(table, 0.0)
-    table.switches.lost(name, 1.0)
-    assert (spanning.state, local.state) == ("failed", "running")
-    assert spanning.reason == f"switch {name} was lost: the sums in its slots are gone"
-    (effect,) = table.switches.effects
-    assert isinstance(effect, Remove)
-    assert effect.entries.keys() == LEAF_SPINE.by_name.keys() - {name}
-    carry_out(table, 1.0)
-    assert not spanning.holds_resources
-    if name == "spine2":  # there is another
-        assert list(create_leased(table, RANKS, 4, "", 2.0, at=AT).placement.tree.by_name) == [
-            "spine1",
-            "leaf1",
-            "leaf2",
-        ]
-        return
+    table.switches.lost("spine2", 1.0)
+    assert list(create_leased(table, RANKS, 4, "", 2.0, at=AT).placement.tree.by_name) == [
+        "spine1",
+        "leaf1",
+        "leaf2",
+    ]
+    table.switches.lost("leaf1", 2.0)
     with pytest.raises(UnavailableError, match="switch leaf1 is not connected"):
         create_leased(table, RANKS, 4, "", 2.0, at=AT)
 
 
-def test_a_cut_link_fails_its_jobs_and_later_ones_go_around_it() -> None:
+def test_later_jobs_go_around_a_cut_link() -> None:
     table = tree_table()
-    job, local = joined(table), joined(table, ["leaf1", "leaf1"])
-    carry_out(table, 0.0)
     cut = LEAF_SPINE.links[0]
-    table.switches.link_down(cut, 1.0, "no beacon arrives at spine1:1")
-    assert (job.state, local.state) == ("failed", "running")
-    assert job.reason == "the link leaf1:101 - spine1:1 is down: no beacon arrives at spine1:1"
-    carry_out(table, 1.0)
+    table.switches.link_down(cut, 1.0, "")
     assert list(create_leased(table, RANKS, 4, "", 1.0, at=AT).placement.tree.by_name) == [
         "spine2",
         "leaf1",
@@ -240,13 +223,63 @@ def test_a_cut_link_fails_its_jobs_and_later_ones_go_around_it() -> None:
     ]
 
 
-def test_a_joining_job_waits_for_a_lost_switch_and_is_installed_afresh() -> None:
-    table = tree_table()
-    job = joined(table)
+# In leased and in shared slots
+
+
+@pytest.fixture(params=[Kind(LEASED), Kind(SHARED, COLOCATED)], ids=str)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
+def created(table: JobTable, kind: Kind, at: list[str] = AT) -> Job:
+    return create(table, kind, len(at), at=at)
+
+
+@pytest.mark.parametrize("name", ["leaf1", "spine1"])
+def test_a_lost_switch_fails_the_jobs_of_its_tree_and_frees_what_they_had_elsewhere(
+    kind: Kind, name: str
+) -> None:
+    table = tree_table(shared_slots=SHARED_SLOTS)
+    spanning, local = (join(table, created(table, kind, at)) for at in (AT, ["leaf2", "leaf2"]))
+    obey(table)
+    assert (spanning.state, local.state) == ("running", "running")
+    table.switches.lost(name, 1.0)
+    assert (spanning.state, local.state) == ("failed", "running")
+    assert spanning.reason == f"switch {name} was lost: the sums in its slots are gone"
+    (effect,) = table.switches.effects
+    assert isinstance(effect, Remove)
+    assert effect.entries.keys() == spanning.placement.tree.by_name.keys() - {name}
+    obey(table, 1.0)
+    assert (spanning.holds_resources, local.holds_resources) == (False, True)
+
+
+def test_a_cut_link_fails_the_jobs_of_its_tree(kind: Kind) -> None:
+    table = tree_table(shared_slots=SHARED_SLOTS)
+    spanning, local = (join(table, created(table, kind, at)) for at in (AT, ["leaf1", "leaf1"]))
+    obey(table)
+    table.switches.link_down(LEAF_SPINE.links[0], 1.0, "no beacon arrives at spine1:1")
+    assert (spanning.state, local.state) == ("failed", "running")
+    assert spanning.reason == "the link leaf1:101 - spine1:1 is down: no beacon arrives at spine1:1"
+    obey(table, 1.0)
+    assert (spanning.holds_resources, local.holds_resources) == (False, True)
+
+
+def test_a_joining_job_waits_for_a_lost_switch_and_is_installed_afresh(kind: Kind) -> None:
+    table = tree_table(shared_slots=SHARED_SLOTS)
+    job = join(table, created(table, kind))
     table.switches.effects.popleft()  # half of it may be in the switches
     table.switches.lost("spine1", 1.0)
-    carry_out(table, 1.0)
+    obey(table, 1.0)
     assert job.state == "joining"
     table.switches.connected("spine1")
-    carry_out(table, 1.0)
+    obey(table, 1.0)
     assert job.state == "running"
+
+
+def test_a_switch_sums_for_a_limited_number_of_members(kind: Kind) -> None:
+    table = tree_table(shared_slots=SHARED_SLOTS, job_members=3)
+    assert created(table, kind).placement.tree.by_name["spine1"].members == 2
+    with pytest.raises(InvalidRequestError, match="switch leaf1 would sum for 4 workers and switches"):
+        created(table, kind, ["leaf1"] * 4)
+    assert len(table.jobs) == 1
