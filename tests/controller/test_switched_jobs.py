@@ -8,6 +8,7 @@ import pytest
 from inagg_contract.aggregation import COLOCATED, SERVER
 from inagg_controller.errors import UnavailableError
 from inagg_controller.fabric.topology import Topology
+from inagg_controller.jobs import states
 from inagg_controller.jobs.effects import Install, Regroup, Remove
 from inagg_controller.jobs.job import Job
 from inagg_controller.switch.entries import RECEIVER, JobEntries, MulticastGroup
@@ -144,6 +145,17 @@ def test_a_rank_that_leaves_while_entries_are_being_installed_has_them_removed_a
     assert job.holds_resources
     carry_out(table, 0.0)
     assert (job.state, all_is_free(table)) == ("failed", True)
+
+
+def test_a_multicast_group_is_free_again_when_its_job_has_left_the_switch(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(states, "_LAST_GROUP", 2)  # of one group
+    table = table_for_all()
+    job = running(table, kind)
+    table.end(job.id, 1.0)
+    obey(table, 1.0)
+    assert running(table, kind).placement.group == job.placement.group == 2
 
 
 # What the switch refuses
