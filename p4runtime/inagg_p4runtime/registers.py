@@ -8,6 +8,7 @@ from typing import Any
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
+from inagg_p4runtime.cells import read_registers
 from inagg_p4runtime.names import called
 
 
@@ -71,15 +72,11 @@ def find(registers: Sequence[Register], name: str) -> Register:
 
 
 def read(
-    stub: Any, device_id: int, entry: p4runtime_pb2.RegisterEntry, **call: Any
+    channel: Any, device_id: int, entry: p4runtime_pb2.RegisterEntry, **call: Any
 ) -> Iterator[tuple[int, bytes]]:
     """(index, value) of the cells of an entry, in order. Raises grpc.RpcError.
 
-    stub: a P4RuntimeStub; call: further arguments of its Read.
+    channel: a grpc.Channel; call: further arguments of P4Runtime's Read.
     """
-    request = p4runtime_pb2.ReadRequest(
-        device_id=device_id, entities=[p4runtime_pb2.Entity(register_entry=entry)]
-    )
-    for response in stub.Read(request, **call):
-        for entity in response.entities:
-            yield entity.register_entry.index.index, entity.register_entry.data.bitstring
+    cells = read_registers(channel, device_id, [entry], **call)
+    return ((cell.index, cell.value) for cell in cells)

@@ -483,6 +483,19 @@ def test_two_switches_in_one_process_do_not_mix(
     assert other_server.servicer.groups == {1: [(3, 0)]}
 
 
+def test_a_read_of_counters_has_a_deadline(
+    switch: P4RuntimeSwitch, fake_server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inagg_controller.switch.session._RPC_TIMEOUT_S", 0.2)
+    switch.connect(nothing)
+    fake_server.servicer.going.clear()
+    try:
+        with pytest.raises(SwitchUnreachableError, match="DEADLINE_EXCEEDED"):
+            switch.read_counters([1])
+    finally:
+        fake_server.servicer.going.set()
+
+
 @pytest.mark.parametrize("call", ["insert", "read_counters"])
 def test_a_switch_that_stands_still_does_not_hold_up_another(
     switch: P4RuntimeSwitch,

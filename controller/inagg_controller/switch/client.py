@@ -178,10 +178,9 @@ class P4RuntimeSwitch:
             for number, name in names.items():
                 by_port = name in PORT_COUNTERS
                 wanted += [_counter_cell(number, index) for index in (ports if by_port else (None,))]
-            for entity in client.read(wanted):
-                cell = entity.counter_entry
-                if cell.data.packet_count or cell.data.byte_count:
-                    counts[names[cell.counter_id]][cell.index.index] = _count(cell.data)
+            for cell in client.read_counters(wanted):
+                if cell.packets or cell.bytes:
+                    counts[names[cell.counter_id]][cell.index] = Count(cell.packets, cell.bytes)
         return counts
 
     def read_admitted(self) -> Mapping[tuple[int, int], Count]:
@@ -205,7 +204,7 @@ class P4RuntimeSwitch:
                 key = {field.field_id: field.exact.value for field in cell.table_entry.match}
                 if key:  # the default entry has no key; that of admission counts refused packets
                     one, other = (int.from_bytes(key[number], "big") for number in fields)
-                    counts[one, other] = _count(cell.data)
+                    counts[one, other] = Count(cell.data.packet_count, cell.data.byte_count)
         return counts
 
     def close(self) -> None:
@@ -274,12 +273,7 @@ def _group(entity: MulticastGroup, *, bare: bool) -> Any:
 
 def _counter_cell(number: int, index: int | None) -> Any:
     """A cell of a counter; None: all its cells."""
-    entity = p4runtime_pb2.Entity()
-    entity.counter_entry.counter_id = number
+    entry = p4runtime_pb2.CounterEntry(counter_id=number)
     if index is not None:
-        entity.counter_entry.index.index = index
-    return entity
-
-
-def _count(data: Any) -> Count:
-    return Count(data.packet_count, data.byte_count)
+        entry.index.index = index
+    return entry

@@ -21,6 +21,7 @@ from p4runtime_sh.p4runtime import (
 )
 
 from inagg_controller.errors import SwitchError, SwitchRefusedError, SwitchTakenError, SwitchUnreachableError
+from inagg_p4runtime.cells import CounterCell, read_counters
 
 # Higher than the shell's default of (1, 0), so that a shell that a person attaches becomes a backup. Fixed, so that a
 # second controller for the same switch is refused and does not wipe out the first one's jobs. A higher one is used only
@@ -52,7 +53,8 @@ class Session(P4RuntimeClient):  # type: ignore[misc]
 
     def set_up_stream(self) -> None:
         """Start the stream, the only call without a deadline."""
-        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(grpc.intercept_channel(self.channel, _Deadlines()))
+        self._limited_channel = grpc.intercept_channel(self.channel, _Deadlines())
+        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self._limited_channel)
         try:
             super().set_up_stream()
         except SwitchError:
@@ -128,6 +130,10 @@ class Session(P4RuntimeClient):  # type: ignore[misc]
         request.entities.extend(entities)
         for response in self.stub.Read(request):
             yield from response.entities
+
+    def read_counters(self, entries: Iterable[Any]) -> Iterator[CounterCell]:
+        """Read cells of indexed counters in one request."""
+        return read_counters(self._limited_channel, self.device_id, entries)
 
     def end(self) -> None:
         """Close the stream; cancel it if the server does not close its side in time."""

@@ -17,6 +17,7 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 import inagg_p4runtime.messages
 import inagg_p4runtime.quiet  # noqa: F401  (keeps gRPC's log lines off stderr)
 from inagg_contract.documents import Counters, PacketCount
+from inagg_p4runtime.cells import read_counters
 from inagg_p4runtime.names import short_names
 from inagg_p4runtime.registers import Register, find, read, registers_of
 from inagg_testbed.errors import ConfigurationError, LauncherError, SwitchUnreadableError
@@ -63,7 +64,7 @@ class SwitchReader:
             raise ConfigurationError(str(error)) from None
         hint = "; BMv2's server does not read registers"
         with self._explained(f"register {register.name}", unimplemented=hint):
-            cells = read(self._stub, self._device_id, entry, timeout=_READ_S)
+            cells = read(self._channel, self._device_id, entry, timeout=_READ_S)
             return {index: register.decode(value) for index, value in cells}
 
     def counters(self) -> dict[str, dict[int, PacketCount]]:
@@ -73,16 +74,13 @@ class SwitchReader:
             zip((each.id for each in infos), short_names([each.name for each in infos]), strict=True)
         )
         found: dict[str, dict[int, PacketCount]] = {name: {} for name in names.values()}
-        request = p4runtime_pb2.ReadRequest(device_id=self._device_id)
-        for number in names:
-            request.entities.add().counter_entry.counter_id = number
+        entries = [p4runtime_pb2.CounterEntry(counter_id=number) for number in names]
         with self._explained("the counters"):
-            for response in self._stub.Read(request, timeout=_READ_S):
-                for cell in (entity.counter_entry for entity in response.entities):
-                    if cell.data.packet_count or cell.data.byte_count:
-                        found[names[cell.counter_id]][cell.index.index] = PacketCount(
-                            packets=cell.data.packet_count, bytes=cell.data.byte_count
-                        )
+            for cell in read_counters(self._channel, self._device_id, entries, timeout=_READ_S):
+                if cell.packets or cell.bytes:
+                    found[names[cell.counter_id]][cell.index] = PacketCount(
+                        packets=cell.packets, bytes=cell.bytes
+                    )
         return found
 
     @contextmanager

@@ -6,6 +6,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from typing import Any, NoReturn
 
 import p4runtime_sh.shell as sh
@@ -81,8 +82,8 @@ class RegisterEntry:
 
     @parse_p4runtime_error  # type: ignore[untyped-decorator]
     def _read(self, entry: p4runtime_pb2.RegisterEntry) -> Iterator["RegisterEntry"]:
-        cells = list(read(sh.client.stub, sh.client.device_id, entry))
-        return (RegisterEntry(self.info.name)(index, self.info.decode(value)) for index, value in cells)
+        cells = list(read(sh.client.channel, sh.client.device_id, entry))
+        return (copy(self)(index, self.info.decode(value)) for index, value in cells)
 
 
 class _Registers:
