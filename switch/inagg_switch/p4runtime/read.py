@@ -116,7 +116,7 @@ def _packed(parts: Iterable[Response]) -> Iterator[Response]:
 def _look_up(target: Target, request: p4runtime_pb2.Entity, room: Room) -> Iterable[Response]:
     kind = request.WhichOneof("entity")
     if kind in _ARRAYS:
-        return _refused(kind, lambda: _ARRAYS[kind](target, getattr(request, kind)))
+        return read_cells(target, request)
     plain = _plain_tables(target, request)
     if plain is None:
         return (_encoded(entity) for entity in read_entities(target, request, room))
@@ -150,12 +150,18 @@ def read_entities(target: Target, request: p4runtime_pb2.Entity, room: Room | No
     if kind is None:
         raise invalid("the request has no entity")
     if kind in _ARRAYS:
-        cells = _refused(kind, lambda: _ARRAYS[kind](target, getattr(request, kind)))
-        return (entity for part in cells for entity in p4runtime_pb2.ReadResponse.FromString(part).entities)
+        parts = read_cells(target, request)
+        return (entity for part in parts for entity in p4runtime_pb2.ReadResponse.FromString(part).entities)
     reader = _READERS.get(kind)
     if reader is None:
         raise RequestError(Code.UNIMPLEMENTED, f"{kind} cannot be read: this switch does not support it")
     return _refused(kind, lambda: reader(target, getattr(request, kind), room or Room()))
+
+
+def read_cells(target: Target, request: p4runtime_pb2.Entity) -> Iterator[Response]:
+    """The cells that `request`, a counter, meter or register entry, selects. Raises RequestError."""
+    kind = request.WhichOneof("entity")
+    return _refused(kind, lambda: _ARRAYS[kind](target, getattr(request, kind)))
 
 
 def _refused(kind: str, look_up: Callable[[], Iterator[_Part]]) -> Iterator[_Part]:

@@ -2,16 +2,19 @@
 """Commands of registers, counters and meters. The index of a direct counter or meter is an entry's handle."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
+from inagg_p4runtime.cells import register_cells
 from inagg_p4runtime.names import called
 from inagg_switch.console.commands.tables import entry_of
 from inagg_switch.console.context import MODIFY, CommandError, Context, at_least, exactly, number, wrong
 from inagg_switch.p4runtime.entities.names import Array, Table
 from inagg_switch.p4runtime.errors import RequestError
+from inagg_switch.p4runtime.read import read_cells
 
 _MAX_COUNT = (1 << 63) - 1
 _MICROSECONDS = 1_000_000  # in a second: BMv2's rates are units a microsecond, P4Runtime's units a second
@@ -22,9 +25,16 @@ def _register(context: Context, name: str) -> Array:
 
 
 def _values(context: Context, what: str, entity: p4runtime_pb2.Entity) -> list[p4runtime_pb2.Entity]:
-    """The cells that a request selects. A wrong index is an invalid operation."""
-    try:
+    """The cells that a request selects."""
+    with _explained(what):
         return context.read(entity)
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Raise the block's RequestError, such as of a wrong index, as an invalid operation."""
+    try:
+        yield
     except RequestError as error:
         raise CommandError(f"Invalid {what} operation (INVALID_INDEX): {error}") from None
 
@@ -39,8 +49,9 @@ def register_read(context: Context, words: list[str]) -> None:
         entity.register_entry.index.index = number(words[1], "index")
     else:
         context.note("register index omitted, reading entire array")
-    cells = _values(context, "register", entity)
-    values = [str(int.from_bytes(cell.register_entry.data.bitstring, "big")) for cell in cells]
+    with _explained("register"):
+        cells = [cell for part in read_cells(context.target, entity) for cell in register_cells(part)]
+    values = [str(int.from_bytes(cell.value, "big")) for cell in cells]
     context.print(
         f"{words[0]}[{words[1]}]= {values[0]}" if len(words) > 1 else f"{words[0]}= {', '.join(values)}"
     )
