@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,13 @@ from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.network.workers import WorkerGroup
+from tests.testbed import commands
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 WORKERS = 3
 ELEMENTS = 20_003
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SLOWEST_S = 10.0  # one all-reduce, on a busy machine, with every fifth packet lost each way
 
 
@@ -169,15 +171,11 @@ def test_a_killed_service_is_named_in_mid_training_and_nothing_is_left(
     assert manifests(tmp_path / "state") == {}
 
 
-def inagg(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+def inagg(
+    *arguments: str, folder: Path, start: Command = commands.inagg
+) -> "subprocess.CompletedProcess[str]":
     """Run the command. Fails if it leaves anything behind."""
-    done = subprocess.run(
-        [sys.executable, "-m", "inagg_testbed", *arguments, "--results", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "100"},
-    )
+    done = start(*arguments, "--results", str(folder))
     for run in [path.name.rpartition("-")[2] for path in folder.glob("2*-*")]:
         assert tagged_processes(run, besides=0) == []
         assert run not in manifests()
@@ -214,6 +212,7 @@ def test_the_bench_command_writes_its_rows(tmp_path: Path) -> None:
     done = inagg(
         *("bench", "allreduce", *size, *backends, *rounds, "--json", str(json_path), "--plot", str(plot)),
         folder=tmp_path,
+        start=commands.inagg_process,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "<svg" in plot.read_text()

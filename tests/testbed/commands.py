@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `inagg` in the test's own process, which has imported what the command imports.
+
+With the fixture `forked_processes`, the ranks that such a command starts are forked, too. A command needs a process if
+the test sends it a signal or reads it through a pipe, and `exec` and `shell`, which become another program.
+"""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+from typer.testing import CliRunner
+
+from inagg_testbed.cli.main import app
+
+WIDTH = {"COLUMNS": "100"}
+MOST_S = 120.0
+
+
+def inagg(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run `inagg ARGUMENTS` in a terminal of 100 columns. An exception that would end the command with a traceback is
+    raised."""
+    done = CliRunner().invoke(app, arguments, env=WIDTH)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return subprocess.CompletedProcess(["inagg", *arguments], done.exit_code, done.stdout, done.stderr)
+
+
+def inagg_process(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+    """The same in a process of its own. options: of subprocess.run."""
+    return subprocess.run(
+        [sys.executable, "-m", "inagg_testbed", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=MOST_S,
+        env=os.environ | WIDTH,
+        **options,
+    )
