@@ -3,7 +3,6 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import closing
 
 import hypothesis
 import pytest
@@ -12,7 +11,7 @@ import inagg_p4runtime.messages  # noqa: F401  tests import p4.v1, before what t
 from tests import ROOT
 from tests.bmv2_commands import bmv2_command
 from tests.examples import EXPLORE
-from tests.forks import OF_COMMANDS, OF_RANKS, Forks, forked_processes
+from tests.forks import OF_COMMANDS, OF_RANKS, forked_processes, interpreter
 
 # No deadline for an example: other programs on the machine would decide whether a test passes.
 hypothesis.settings.register_profile("inagg", deadline=None)
@@ -64,20 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
-@pytest.fixture(scope="session")
-def _rank_forks() -> Iterator[Forks]:
-    with closing(Forks(OF_RANKS)) as forks:
-        yield forks
-
-
-@pytest.fixture(scope="session")
-def command_forks() -> Iterator[Forks]:
-    with closing(Forks(OF_COMMANDS)) as forks:
-        yield forks
-
-
 @pytest.fixture(scope="module", name="forked_processes")
-def _forked_processes(_rank_forks: Forks, command_forks: Forks) -> Iterator[None]:
+def _forked_processes() -> Iterator[None]:
     """For modules with many testbeds or ranks: their processes are forked from interpreters with imports done."""
-    with forked_processes(_rank_forks, command_forks):
+    with forked_processes(interpreter(OF_RANKS), interpreter(OF_COMMANDS)):
         yield

@@ -2,17 +2,19 @@
 """Forks Python programs from an interpreter that has imported what they import, which takes each of them seconds
 otherwise: torch in ranks, gRPC, FastAPI and others in the commands of inagg.
 
-`Forks` starts that interpreter, which runs `serve`. A request is a line of JSON on its standard input: a "number", the
-"command", its "environment", the "node" whose namespaces it is to be in (a process) and a "log" for what it prints. The
-answers, lines on its standard output, are "started", a process, with the "number", and for each of these "ended", the
-process, and its "status". A process that has ended stays a zombie until the request "reap", so that nobody takes
-another one for it. When standard input ends, the programs that are left are killed. The first answer names "threads"
-that the imports have started, as some builds of torch do: then nothing can be forked, and testbeds start processes.
+`Forks` starts that interpreter, which runs `serve`. Both ends of their socket send messages of JSON. A request has a
+"number", the "command", its "environment" and limit of open files, and the "node" whose namespaces it is to be in (a
+process), or null; its standard input, output and error come with it as descriptors. The answers are "started", a
+number, with the "process", and later "ended", the number, with the "status". A process that has ended stays a zombie
+until the request "reap", so that nobody takes another one for it. When the socket is closed, the programs that are left
+are killed. The first answer names "threads" that the imports have started, as some builds of torch do: then nothing can
+be forked, and testbeds start processes.
 
 What is forked shares the seed of hashes, and has in /proc/PID/environ that of the interpreter. test_plain_script.py,
 test_launched.py and test_exit.py start their ranks as users do.
 """
 
+import atexit
 import ctypes
 import faulthandler
 import gc
@@ -20,17 +22,22 @@ import importlib
 import importlib.util
 import json
 import os
+import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -54,15 +61,17 @@ _COMMANDS = {command_path(name) for name in ("inagg-controller", "inagg-server",
 _CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
 _PR_SET_PDEATHSIG = 1
 _FOREVER_S = 1e9
+_LONGEST = 1 << 20  # of a message
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Fork:
-    """A process that has been forked; of subprocess.Popen what inagg_testbed.network.processes uses."""
+    """A process that has been forked; of subprocess.Popen what the tests and inagg_testbed.network.processes use."""
 
-    def __init__(self, forks: "Forks", pid: int) -> None:
+    def __init__(self, forks: "Forks", number: int, pid: int) -> None:
         self._forks = forks
+        self._number = number
         self.pid = pid
         self.returncode: int | None = None
 
@@ -70,17 +79,67 @@ class Fork:
         """As Popen.poll."""
         if self.returncode is None:
             self._forks.read(0)
+            self.returncode = self._forks.ended.pop(self._number, None)
         return self.returncode
 
-    def wait(self, timeout: float) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         """As Popen.wait."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + (_FOREVER_S if timeout is None else timeout)
         while self.poll() is None:
             if (left := deadline - time.monotonic()) <= 0:
-                raise subprocess.TimeoutExpired("a forked program", timeout)
+                raise subprocess.TimeoutExpired("a forked program", timeout or 0)
             self._forks.read(left)
         assert self.returncode is not None
         return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """As Popen.send_signal."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """As Popen.terminate."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """As Popen.kill."""
+        self.send_signal(signal.SIGKILL)
+
+
+class PipedFork(Fork):
+    """A process that has been forked, with pipes for its standard input, output and error, in text."""
+
+    def __init__(self, forks: "Forks", command: Sequence[str], environment: Mapping[str, str]) -> None:
+        (their_in, our_in), (our_out, their_out), (our_error, their_error) = (os.pipe() for _ in range(3))
+        self.stdin = os.fdopen(our_in, "w", buffering=1)
+        self.stdout, self.stderr = os.fdopen(our_out), os.fdopen(our_error)
+        streams = (their_in, their_out, their_error)
+        try:
+            super().__init__(forks, *forks.fork(command, streams, environment=environment))
+        finally:
+            for stream in streams:
+                os.close(stream)
+        self._reader = ThreadPoolExecutor(2)
+        self._read: list[Future[str]] = []
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """As Popen.communicate without input."""
+        with suppress(BrokenPipeError):
+            self.stdin.close()
+        if not self._read:
+            self._read = [self._reader.submit(stream.read) for stream in (self.stdout, self.stderr)]
+        _, unread = futures.wait(self._read, timeout)
+        if unread:
+            raise subprocess.TimeoutExpired("a forked program", timeout or 0)
+        self._reader.shutdown()
+        self.stdout.close()
+        self.stderr.close()
+        self.wait(timeout)
+        output, errors = (read.result() for read in self._read)
+        return output, errors
+
+
+Process: TypeAlias = "PipedFork | subprocess.Popen[str]"
 
 
 class Forks:
@@ -88,16 +147,16 @@ class Forks:
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         serve_here = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests import forks"
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", f"{serve_here}; exec(forks.serve(sys.argv[1:]))", *modules],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | ONE_THREAD | dict(environment or {}),
-            start_new_session=True,  # Ctrl-C is for this process
-        )
-        self._unread = b""
-        self._running: dict[int, Fork] = {}
-        self._started: dict[int, Fork] = {}  # by the number of the request
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", f"{serve_here}; exec(forks.serve(sys.argv[1:]))", *modules],
+                stdin=theirs.fileno(),
+                env=os.environ | ONE_THREAD | dict(environment or {}),
+                start_new_session=True,  # Ctrl-C is for this process
+            )
+        self._started: dict[int, int] = {}  # the processes by number, until `fork` has returned them
+        self.ended: dict[int, int] = {}  # the statuses by number, until `Fork.poll` has taken them
         self._numbers = count()
         self._threads: list[str] | None = None
 
@@ -109,52 +168,75 @@ class Forks:
         return self._threads
 
     def start(self, command: Sequence[str], *, environment: Mapping[str, str], node: int, log: Path) -> Fork:
-        """Fork a program, `command` being `python ...`; its environment is only `environment`."""
+        """Fork a program in a node's namespaces, which writes to a log; its environment is only `environment`."""
+        with Path(os.devnull).open() as nothing, log.open("a") as written:
+            streams = [nothing.fileno(), written.fileno(), written.fileno()]
+            return Fork(self, *self.fork(command, streams, environment=environment, node=node))
+
+    def fork(
+        self,
+        command: Sequence[str],
+        streams: Sequence[int],
+        *,
+        environment: Mapping[str, str],
+        node: int | None = None,
+    ) -> tuple[int, int]:
+        """Fork a program, `command` being `python ...`. Returns its number and its process."""
         assert can_fork(command, environment), command
         assert not self.threads
         number = next(self._numbers)
-        self._ask(
-            number=number,
-            command=command[1:],
-            environment=dict(environment),
-            node=node,
-            log=str(log),
-        )
+        request = {
+            "number": number,
+            "command": command[1:],
+            "environment": dict(environment),
+            "node": node,
+            "most_files": resource.getrlimit(resource.RLIMIT_NOFILE),
+        }
+        socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
         while number not in self._started:
             self.read(_FOREVER_S)
-        return self._started.pop(number)
-
-    def _ask(self, **request: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        self._process.stdin.flush()
+        return number, self._started.pop(number)
 
     def read(self, timeout_s: float) -> None:
         """Take the answers that there are; wait for one for so long."""
-        assert self._process.stdout is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], timeout_s)
-        if not readable:
-            return
-        if not (read := os.read(self._process.stdout.fileno(), 1 << 16)):
-            raise ChildProcessError(f"the interpreter that forks has ended: status {self._process.wait()}")
-        *answers, self._unread = (self._unread + read).split(b"\n")
-        for answer in map(json.loads, answers):
+        while select.select([self._socket], [], [], timeout_s)[0]:
+            timeout_s = 0
+            if not (read := self._socket.recv(_LONGEST)):
+                raise ChildProcessError(
+                    f"the interpreter that forks has ended: status {self._process.wait()}"
+                )
+            answer = json.loads(read)
             if "threads" in answer:
                 self._threads = answer["threads"]
             elif "started" in answer:
-                self._running[answer["started"]] = fork = Fork(self, answer["started"])
-                self._started[answer["number"]] = fork
+                self._started[answer["started"]] = answer["process"]
             else:
-                self._running.pop(answer["ended"]).returncode = answer["status"]
-                self._ask(reap=answer["ended"])
+                self.ended[answer["ended"]] = answer["status"]
+                self._socket.send(json.dumps({"reap": answer["process"]}).encode())
 
     def close(self) -> None:
         """End the interpreter, and with it what has been forked."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
+        self._socket.close()
         self._process.wait()
-        self._process.stdout.close()
+
+
+@cache
+def interpreter(modules: tuple[str, ...]) -> Forks:
+    """The interpreter with these modules for the tests of this process, which ends with it."""
+    forks = Forks(modules)
+    atexit.register(forks.close)
+    return forks
+
+
+def start(*command: str, modules: tuple[str, ...], environment: Mapping[str, str] = os.environ) -> Process:
+    """Start `python ...` with pipes; forked if it can be."""
+    forks = interpreter(modules)
+    if forks.threads:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True, bufsize=1
+        )
+    return PipedFork(forks, command, environment)
 
 
 @contextmanager
@@ -199,41 +281,44 @@ def serve(modules: Sequence[str]) -> types.CodeType:
     for module in modules:
         importlib.import_module(module)
     threads = [task for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
-    _answer(threads=[(thread / "comm").read_text().strip() for thread in threads])
+    imported = _open_descriptors()
+    requests = socket.socket(fileno=os.dup(0))
+
+    def answer(**words: int | list[str]) -> None:
+        requests.send(json.dumps(words).encode())
+
+    answer(threads=[(thread / "comm").read_text().strip() for thread in threads])
     # Of what has been imported. What a program makes is looked through when its interpreter ends, as ever.
     gc.freeze()
     look = select.poll()
-    look.register(0, select.POLLIN)
-    running: dict[int, int] = {}  # descriptor -> process
-    unread = b""
+    look.register(requests, select.POLLIN)
+    running: dict[int, tuple[int, int]] = {}  # descriptor -> number, process
     while True:
         for descriptor, _ in look.poll():
-            if descriptor != 0:
+            if descriptor in running:
                 look.unregister(descriptor)
                 os.close(descriptor)
-                ended = running.pop(descriptor)
-                _answer(ended=ended, status=_status(ended))
+                number, process = running.pop(descriptor)
+                answer(ended=number, process=process, status=_status(process))
                 continue
-            if not (read := os.read(0, 1 << 16)):
-                for process in running.values():
+            read, streams, *_ = socket.recv_fds(requests, _LONGEST, 3)
+            if not read:
+                for _, process in running.values():
                     _kill(process)
                 os._exit(0)
-            *requests, unread = (unread + read).split(b"\n")
-            for request in map(json.loads, requests):
-                if "reap" in request:
-                    os.waitpid(request["reap"], 0)
-                    continue
-                process = os.fork()
-                if process == 0:
-                    return _become(request)
-                descriptor = os.pidfd_open(process)
-                running[descriptor] = process
-                look.register(descriptor, select.POLLIN)
-                _answer(started=process, number=request["number"])
-
-
-def _answer(**answer: int | list[str]) -> None:
-    os.write(1, json.dumps(answer).encode() + b"\n")
+            request = json.loads(read)
+            if "reap" in request:
+                os.waitpid(request["reap"], 0)
+                continue
+            process = os.fork()
+            if process == 0:
+                return _become(request, streams, imported)
+            for stream in streams:
+                os.close(stream)
+            descriptor = os.pidfd_open(process)
+            running[descriptor] = request["number"], process
+            look.register(descriptor, select.POLLIN)
+            answer(started=request["number"], process=process)
 
 
 def _status(process: int) -> int:
@@ -251,19 +336,25 @@ def _kill(process: int) -> None:
         os.kill(process, signal.SIGKILL)
 
 
-def _become(request: dict[str, Any]) -> types.CodeType:
-    """In the child: the process that a launcher would have started."""
+def _open_descriptors() -> set[int]:
+    return {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
+
+
+def _become(request: dict[str, Any], streams: Sequence[int], imported: set[int]) -> types.CodeType:
+    """In the child: the process that a launcher would have started. imported: descriptors that modules have opened."""
     os.setsid()  # so that each gets as much of a processor as it would elsewhere (sched(7), autogroup)
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
     here = Path.cwd()
-    if _libc.setns(os.pidfd_open(request["node"]), _CLONE_NEWNS | _CLONE_NEWNET) != 0:
-        raise OSError(ctypes.get_errno(), "setns")
-    os.chdir(here)  # setns has gone to the root
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    if request["node"] is not None:
+        if _libc.setns(os.pidfd_open(request["node"]), _CLONE_NEWNS | _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+        os.chdir(here)  # setns has gone to the root
+    for descriptor in _open_descriptors() - imported - {0, 1, 2}:
+        with suppress(OSError):  # that of the list itself
+            os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, request["most_files"])
     os.environ.clear()
     os.environ.update(request["environment"])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs lack
@@ -280,6 +371,8 @@ def _program(command: list[str]) -> types.CodeType:
         return compile(command[1], "<string>", "exec")
     if command[0] == "-m":
         spec = importlib.util.find_spec(command[1])
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{command[1]}.__main__")
         assert spec is not None
         assert spec.origin is not None
         main.__spec__, main.__package__, main.__file__ = spec, spec.parent, spec.origin

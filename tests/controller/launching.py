@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """inagg-controller as a process."""
 
-import subprocess
 import sys
 from collections.abc import Mapping
+
+from tests import forks
 
 
 class CommandLine:
@@ -27,16 +28,15 @@ class Launcher:
     """Starts controllers. processes: all that it has started."""
 
     def __init__(self, command_line: CommandLine) -> None:
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes: list[forks.Process] = []
         self._command_line = command_line
 
-    def __call__(self, **changes: object) -> subprocess.Popen[str]:
+    def __call__(self, **changes: object) -> forks.Process:
         """Start a controller with the good options, some of them replaced."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "inagg_controller", *self._command_line(**changes)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        process = forks.start(
+            *(sys.executable, "-m", "inagg_controller"),
+            *self._command_line(**changes),
+            modules=forks.OF_COMMANDS,
         )
         self.processes.append(process)
         return process
@@ -48,7 +48,7 @@ class Launcher:
             process.communicate()
 
 
-def read_line(process: subprocess.Popen[str]) -> str:
+def read_line(process: forks.Process) -> str:
     """The next line that the process prints, without its end; waits for it.
 
     Raises RuntimeError with what the process has written to stderr if it ends instead.

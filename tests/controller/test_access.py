@@ -7,7 +7,6 @@ import resource
 import select
 import socket
 import stat
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from inagg.errors import ControllerForbiddenError
 from inagg.membership.control import ControlClient
 from inagg.membership.presence import TcpPresence
 from inagg_controller.cli import app
+from tests import forks
 from tests.controller.launching import CommandLine, Launcher, read_line
 from tests.controller.serving import OPERATORS_TOKEN
 from tests.waiting import wait_until
@@ -31,7 +31,7 @@ WORKER = {"rank": 0, "ip": "10.0.0.1", "mac": "02:00:00:00:00:01", "udp_port": 4
 class Victim:
     """A controller with job 1, of two ranks of which one has registered."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+    def __init__(self, process: forks.Process, port: int) -> None:
         self.process = process
         self.port = port
         self.url = f"http://127.0.0.1:{port}"

@@ -3,7 +3,6 @@
 
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from inagg.membership.control import ControlClient
+from tests import forks
 from tests.controller.launching import Launcher, read_line
 from tests.waiting import wait_until
 
@@ -70,10 +70,8 @@ for order in sys.stdin:
 
 class Rank:
     def __init__(self, url: str, rank: int, secret: str, way: str) -> None:
-        command = [sys.executable, "-c", WORKER, url, str(rank), secret, way]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
+        command = (sys.executable, "-c", WORKER, url, str(rank), secret, way)
+        self.process = forks.start(*command, modules=forks.OF_RANKS)
 
     def hears(self) -> str:
         return read_line(self.process)

@@ -13,7 +13,7 @@ import torch
 from inagg.torch_versions import GLOO_REDUCE_SCATTER_ONLY_SUMS, release
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
-from tests.forks import OF_RANKS, Forks, forked_processes
+from tests.forks import OF_COMMANDS, OF_RANKS, Forks, forked_processes, interpreter
 from tests.hostlib.backend import frameworks_worker
 
 WORKER = Path(__file__).with_name("frameworks_worker.py")
@@ -65,7 +65,7 @@ def train(
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory, command_forks: Forks) -> Outcome:
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """For each of the ways and gloo, and each rank: case -> weights."""
     folder = tmp_path_factory.mktemp("frameworks")
     present = [
@@ -77,7 +77,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory, command_forks: Forks) -> O
     needed = {OPTIONAL[name] for name in present if name in OPTIONAL}
     with (
         closing(Forks([*OF_RANKS, *sorted(needed)])) as forks,
-        forked_processes(forks, command_forks),
+        forked_processes(forks, interpreter(OF_COMMANDS)),
         open_testbed(hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed,
     ):
         for way in ("leased", *OTHER_WAYS, "gloo"):

@@ -3,7 +3,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from inagg.membership.assembly import Assembly
 from inagg.membership.join import join
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
+from tests import forks
 from tests.controller.launching import CommandLine, Launcher, read_line
 from tests.free_ports import free_port
 from tests.hostlib.gloo_output import without_gloo
@@ -42,12 +42,10 @@ def run_ranks(*of_rank: dict[str, str], **environment: str) -> list[tuple[dict[s
         **environment,
     }
     processes = [
-        subprocess.Popen(
-            [sys.executable, WORKER],
-            env={**shared, "RANK": str(rank), **own},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        forks.start(
+            *(sys.executable, str(WORKER)),
+            modules=forks.OF_RANKS,
+            environment={**shared, "RANK": str(rank), **own},
         )
         for rank, own in enumerate(of_rank or [{}] * RANKS)
     ]
@@ -68,7 +66,10 @@ def test_every_rank_raises_and_the_message_names_the_rank_with_the_problem() -> 
     assert "rank 0 could not create the job: no answer from the controller" in second["message"]
 
 
-def test_lanes_that_are_too_narrow_for_the_ranks_are_told_when_the_group_is_made() -> None:
+def test_lanes_that_are_too_narrow_for_the_ranks_are_told_when_the_group_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("inagg.membership.join._OUTCOMES_PATIENCE", timedelta(0))  # nobody else comes
     options = Options(controller="http://127.0.0.1:9", lane_bits=8)
     with pytest.raises(ConfigurationError, match="lane_bits: lanes of 8 bits are too narrow for 65 workers"):
         join(Assembly(HashStore(), 1, 65, timedelta(seconds=5)), options)
