@@ -76,15 +76,3 @@ def test_torchrun_starts_all_ranks_again_when_one_has_failed(
     script = tmp_path / "fails_once.py"
     script.write_text(WAITS_FOR_ONE_THAT_FAILS.replace('"raises"', repr(how)))
     run(testbed, f"restarts-{how}", ["sh", "-c", f"{RESTARTING_TORCHRUN} {script}"])
-
-
-@pytest.mark.parametrize(
-    ("how", "backend"),
-    [("tcp", "cpu:inagg,cuda:inagg"), ("file", "cuda:inagg,cpu:gloo"), ("tcp", "cpu:inagg,cuda:nccl")],
-)
-def test_rendezvous_by_address_or_file_with_devices_in_the_name(
-    testbed: Testbed, how: str, backend: str, tmp_path: Path
-) -> None:
-    method = {"tcp": "tcp://10.0.0.1:29410", "file": f"file://{tmp_path}/rendezvous"}[how]
-    name = backend.replace(":", "-").replace(",", "-")
-    run(testbed, name, [sys.executable, str(SCRIPT), backend, method])
