@@ -30,27 +30,34 @@ MISSING: dict[str, str | None] = {
     ),
 }
 
-# The files that take longest: half a minute of a processor and more. The workers of `make test` begin with them, so
-# that none is left with one at the end.
+# The files that take longest: half a minute and more. The workers of `make test` begin with them, so that none is left
+# with one at the end.
 LONGEST = [
-    "testbed/test_training.py",
-    "hostlib/backend/test_frameworks.py",
+    "hostlib/membership/test_joining.py",
     "testbed/operate/test_operating.py",
-    "conformance/test_network.py",
-    "conformance/test_tree.py",
-    "testbed/test_trees.py",
-    "testbed/test_servers.py",
+    "testbed/test_training.py",
+    "testbed/test_stopped_ranks.py",
     "testbed/test_dead_switches.py",
-    "hostlib/exit/test_exit.py",
-    "hostlib/backend/test_plain_script.py",
     "hostlib/backend/test_collectives.py",
-    "conformance/test_shared.py",
+    "hostlib/backend/test_takeover.py",
+    "hostlib/exit/test_exit.py",
+    "testbed/test_trees.py",
+    "hostlib/backend/test_plain_script.py",
     "testbed/test_shared_slots.py",
-    "switch/runtime/test_runtime.py",
-    "switch/runtime/test_conformance.py",
+    "testbed/network/exercise/test_exercise.py",
     "hostlib/backend/test_torch_suite.py",
     "switch/test_controller_on_switch.py",
-    "hostlib/membership/test_joining.py",
+    "hostlib/backend/test_frameworks.py",
+    "testbed/test_servers.py",
+    "switch/runtime/test_runtime.py",
+    "testbed/test_own_program.py",
+    "switch/runtime/test_conformance.py",
+    "testbed/cli/test_cli.py",
+    "switch/compiler/test_cache.py",
+    "testbed/network/test_fabric_network.py",
+    "hostlib/membership/test_path.py",
+    "conformance/test_tree.py",
+    "controller/test_liveness.py",
 ]
 
 
