@@ -10,18 +10,23 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
+from inagg_testbed.cli import options
 from inagg_testbed.cli.main import app
 
-WIDTH = {"COLUMNS": "100"}
+WIDTH = 100
 MOST_S = 120.0
 
 
 def inagg(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run `inagg ARGUMENTS` in a terminal of 100 columns. An exception that would end the command with a traceback is
     raised."""
-    done = CliRunner().invoke(app, arguments, env=WIDTH)
+    with pytest.MonkeyPatch.context() as patch:
+        for console in (options.console, options.complaints):
+            patch.setattr(console, "_width", WIDTH)  # which they have since they were made, perhaps
+        done = CliRunner().invoke(app, arguments)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return subprocess.CompletedProcess(["inagg", *arguments], done.exit_code, done.stdout, done.stderr)
@@ -35,6 +40,6 @@ def inagg_process(*arguments: str, **options: Any) -> "subprocess.CompletedProce
         text=True,
         check=False,
         timeout=MOST_S,
-        env=os.environ | WIDTH,
+        env=os.environ | {"COLUMNS": str(WIDTH)},
         **options,
     )
