@@ -8,7 +8,6 @@ the test sends it a signal or reads it through a pipe, and `exec` and `shell`, w
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -32,14 +31,16 @@ def inagg(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.CompletedProcess(["inagg", *arguments], done.exit_code, done.stdout, done.stderr)
 
 
-def inagg_process(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-    """The same in a process of its own. options: of subprocess.run."""
+def inagg_process(
+    *arguments: str, input: str | None = None, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """The same in a process of its own. environment: more variables of it."""
     return subprocess.run(
         [sys.executable, "-m", "inagg_testbed", *arguments],
+        input=input,
         capture_output=True,
         text=True,
         check=False,
         timeout=MOST_S,
-        env=os.environ | {"COLUMNS": str(WIDTH)},
-        **options,
+        env=os.environ | {"COLUMNS": str(WIDTH)} | environment,
     )

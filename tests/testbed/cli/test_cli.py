@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `inagg` command as a process: help, errors, exit statuses."""
+"""The `inagg` command: help, errors, exit statuses."""
 
 import importlib
 import importlib.util
@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import inagg as inagg_package
 from inagg_testbed.cli.main import app
 from inagg_testbed.network.lifecycle import manifests, tagged_processes
+from tests.testbed import commands
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OPERATING = ("status", "counters", "registers", "slots", "loss", "logs", "capture", "shell")
@@ -28,19 +29,8 @@ BENCH = ("--workers", "2", "--elements", "10")
 BENCHES = ("allreduce", "straggler", "jobs", "device", "convergence", "suite")
 
 
-def inagg(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "inagg_testbed", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, "COLUMNS": "100", **environment},
-    )
-
-
 def test_help_names_the_commands() -> None:
-    done = inagg("--help")
+    done = commands.inagg_process("--help")
     assert done.returncode == 0
     for command in ("bench", *COMMANDS):
         assert command in done.stdout
@@ -166,7 +156,7 @@ def test_without_mininet_every_command_says_so(tmp_path: Path, command: tuple[st
 
 
 def test_bench_device_without_a_gpu_says_so_and_is_no_error() -> None:
-    done = inagg("bench", "device", CUDA_VISIBLE_DEVICES="")
+    done = commands.inagg_process("bench", "device", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
     assert "no CUDA GPU (" in done.stdout
 
@@ -181,14 +171,14 @@ def test_mininet_does_not_touch_the_loggers_of_others() -> None:
 def test_the_name_of_a_picture_is_checked_before_anything_starts(tmp_path: Path, command: str) -> None:
     needed = ("--elements", "10", "--backend", "gloo") if command == "allreduce" else ()
     on = ("--on", "cpu") if command == "device" else ()
-    done = inagg("bench", command, *needed, *on, "--plot", "a.gif", "--results", str(tmp_path / "results"))
+    done = commands.inagg("bench", command, *needed, *on, "--plot", "a.gif", "--results", str(tmp_path / "results"))
     assert done.returncode == 1
     assert done.stderr == "inagg: --plot a.gif: the name must end in .png, .pdf, .svg\n"
     assert not (tmp_path / "results").exists()
 
 
 def test_doctor_says_what_is_there_and_what_to_do_about_the_rest(tmp_path: Path) -> None:
-    done = inagg("doctor", PATH=str(tmp_path))
+    done = commands.inagg_process("doctor", PATH=str(tmp_path))
     assert done.returncode == 1
     assert "✓ Linux" in done.stdout
     assert "✗ tc: apt-get install iproute2" in done.stdout
@@ -219,7 +209,7 @@ def test_a_wrong_option_is_explained_before_anything_starts(
         "--results": str(tmp_path / "results"),
     }
     options[option] = value
-    done = inagg("bench", "allreduce", *(text for pair in options.items() for text in pair))
+    done = commands.inagg("bench", "allreduce", *(text for pair in options.items() for text in pair))
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
@@ -284,31 +274,31 @@ def test_servers_and_pools_that_cannot_be_are_explained_before_anything_starts(
 
 
 def test_a_suite_of_an_unknown_backend_is_refused(tmp_path: Path) -> None:
-    done = inagg("bench", "suite", "--quick", "--folder", str(tmp_path), "--backend", "nccl")
+    done = commands.inagg("bench", "suite", "--quick", "--folder", str(tmp_path), "--backend", "nccl")
     assert done.returncode == 1
     assert "none of gloo, gloo-hierarchical, inagg:32" in done.stderr
 
 
 def test_a_backend_given_twice_is_refused() -> None:
-    done = inagg("bench", "allreduce", *BENCH, "--backend", "inagg", "--backend", "inagg:32")
+    done = commands.inagg("bench", "allreduce", *BENCH, "--backend", "inagg", "--backend", "inagg:32")
     assert done.returncode == 1
     assert "inagg:32, inagg:32: a value is given twice" in done.stderr
 
 
 def test_aggregation_is_not_to_be_had_from_a_bridge() -> None:
-    done = inagg("bench", "allreduce", *BENCH, "--backend", "inagg", "--switch", "bridge")
+    done = commands.inagg("bench", "allreduce", *BENCH, "--backend", "inagg", "--switch", "bridge")
     assert done.returncode == 1
     assert "a bridge neither aggregates nor drops packets: measure gloo, inagg-server" in done.stderr
 
 
 def test_packets_to_servers_are_not_lost() -> None:
-    done = inagg("bench", "allreduce", *BENCH, "--backend", "inagg-server:16", "--loss", "0.1")
+    done = commands.inagg("bench", "allreduce", *BENCH, "--backend", "inagg-server:16", "--loss", "0.1")
     assert done.returncode == 1
     assert "packets to servers are ordinary ones: measure inagg-server:16 without --loss" in done.stderr
 
 
 def test_loss_beyond_half_is_refused() -> None:
-    done = inagg("bench", "allreduce", *BENCH, "--backend", "gloo", "--loss", "1")
+    done = commands.inagg("bench", "allreduce", *BENCH, "--backend", "gloo", "--loss", "1")
     assert done.returncode == 2
     assert "--loss" in done.stderr
 
@@ -351,7 +341,7 @@ def test_without_root_no_other_lack_is_named_that_root_would_mend() -> None:
 
 @pytest.mark.netns
 def test_a_program_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    done = inagg("up", "--p4", str(tmp_path / "nosuch.p4"), "--results", str(tmp_path / "results"))
+    done = commands.inagg("up", "--p4", str(tmp_path / "nosuch.p4"), "--results", str(tmp_path / "results"))
     assert done.returncode == 1
     assert "no P4 program" in done.stderr
     assert not (tmp_path / "results").exists()
@@ -360,28 +350,28 @@ def test_a_program_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.netns
 def test_results_below_a_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "afile").touch()
-    done = inagg("up", "--switch", "bridge", "--results", str(tmp_path / "afile" / "r"))
+    done = commands.inagg("up", "--switch", "bridge", "--results", str(tmp_path / "afile" / "r"))
     assert done.returncode == 1
     assert "cannot make the folder" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_a_script_that_is_not_there_is_refused_before_anything_starts() -> None:
-    done = inagg("run", "nosuch.py", "--steps", "3")
+    done = commands.inagg("run", "nosuch.py", "--steps", "3")
     assert done.returncode == 1
     assert "no script nosuch.py" in done.stderr
 
 
 def test_a_wrong_setting_is_refused_before_anything_starts(tmp_path: Path) -> None:
     script = str(EXAMPLES / "linear_regression.py")
-    done = inagg("run", "--results", str(tmp_path / "r"), "--set", "lane_bit=16", script)
+    done = commands.inagg("run", "--results", str(tmp_path / "r"), "--set", "lane_bit=16", script)
     assert done.returncode == 1
     assert "lane_bit: is not a setting; did you mean lane_bits?" in done.stderr
     assert not (tmp_path / "r").exists()
-    done = inagg("run", "--results", str(tmp_path / "r"), "--take-over", "mpi", script)
+    done = commands.inagg("run", "--results", str(tmp_path / "r"), "--take-over", "mpi", script)
     assert done.returncode == 1
     assert "of gloo and nccl (got 'mpi')" in done.stderr
-    done = inagg("run", "--take-over", "gloo", script, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    done = commands.inagg_process("run", "--take-over", "gloo", script, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert done.returncode == 1
     assert "torch would not load inagg" in done.stderr
 
@@ -389,7 +379,7 @@ def test_a_wrong_setting_is_refused_before_anything_starts(tmp_path: Path) -> No
 @pytest.mark.netns
 def test_a_script_runs_in_every_host_and_rank_0_is_heard(tmp_path: Path) -> None:
     options = ("--workers", "2", "--link", "unshaped", "--results", str(tmp_path))
-    done = inagg("run", *options, str(EXAMPLES / "linear_regression.py"), "--steps", "60")
+    done = commands.inagg_process("run", *options, str(EXAMPLES / "linear_regression.py"), "--steps", "60")
     assert done.returncode == 0, done.stdout
     assert "step 60: loss 0.0" in done.stdout
     assert "farthest weight is 0.0" in done.stdout
@@ -406,7 +396,7 @@ def test_a_command_that_fails_is_an_error_with_its_last_words_and_settings_are_t
     script = (
         "echo heard from $RANK in $INAGG_LANE_BITS bits, $INAGG_SLOTS slots, for $INAGG_TAKE_OVER; exit $RANK"
     )
-    done = inagg(
+    done = commands.inagg_process(
         "run",
         *(*options, "--set", "lane_bits=16", "--take-over", "gloo", "sh", "-c", script),
         INAGG_CONFIG=str(tmp_path / "own.toml"),
@@ -436,20 +426,21 @@ def test_a_testbed_stays_up_until_it_is_taken_down(tmp_path: Path) -> None:
     run = next(line.split()[1] for line in lines if "is up" in line)
     try:
         ping = ("ping", "-c", "1", "-w", "30", "10.0.0.2")  # until one is answered: a busy machine loses some
-        assert inagg("exec", "--run", run, "h1", "--", *ping).returncode == 0
-        assert inagg("exec", "--run", run, "h1", "--", "sh", "-c", "exit 5").returncode == 5
-        assert "no node h3" in inagg("exec", "--run", run, "h3", "--", "true").stderr
-        assert f"GLOO_SOCKET_IFNAME=ia-{run}-h1\n" in inagg("exec", "--run", run, "h1", "--", "env").stdout
-        assert "\nOMP_NUM_THREADS=1\n" in inagg("exec", "--run", run, "h1", "--", "env").stdout
+        assert commands.inagg_process("exec", "--run", run, "h1", "--", *ping).returncode == 0
+        assert commands.inagg_process("exec", "--run", run, "h1", "--", "sh", "-c", "exit 5").returncode == 5
+        assert "no node h3" in commands.inagg_process("exec", "--run", run, "h3", "--", "true").stderr
+        environment = commands.inagg_process("exec", "--run", run, "h1", "--", "env").stdout
+        assert f"GLOO_SOCKET_IFNAME=ia-{run}-h1\n" in environment
+        assert "\nOMP_NUM_THREADS=1\n" in environment
         users = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "3"}
-        own = inagg("exec", "--run", run, "h1", "--", "env", **users)
+        own = commands.inagg_process("exec", "--run", run, "h1", "--", "env", **users)
         assert {f"{name}={value}" for name, value in users.items()} <= set(own.stdout.splitlines())
         ended, survivor = lingering(run), lingering(run)
         ended.terminate()
         output, _ = ended.communicate(timeout=60)  # stderr is that of the test
         assert output == ""
         assert ended.returncode == -signal.SIGTERM
-        assert inagg("down", "--run", run).returncode == 0
+        assert commands.inagg_process("down", "--run", run).returncode == 0
         survivor.communicate(timeout=60)
         # Killed, if a busy machine did not let it end within the time that teardown grants.
         assert survivor.returncode in (-signal.SIGTERM, -signal.SIGKILL)
@@ -459,7 +450,7 @@ def test_a_testbed_stays_up_until_it_is_taken_down(tmp_path: Path) -> None:
     assert keeper.returncode == 128 + signal.SIGTERM
     assert tagged_processes(run, besides=0) == []
     assert run not in manifests()
-    gone = inagg("down", "--run", run)
+    gone = commands.inagg_process("down", "--run", run)
     assert gone.returncode == 1
     assert run in gone.stderr
 
