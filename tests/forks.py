@@ -2,13 +2,13 @@
 """Forks Python programs from an interpreter that has imported what they import, which takes each of them seconds
 otherwise: torch in ranks, gRPC, FastAPI and others in the commands of inagg.
 
-`Forks` starts that interpreter, which runs `serve`. Both ends of their socket send messages of JSON. A request has a
-"number", the "command", its "environment" and limit of open files, and the "node" whose namespaces it is to be in (a
-process), or null; its standard input, output and error come with it as descriptors. The answers are "started", a
-number, with the "process", and later "ended", the number, with the "status". A process that has ended stays a zombie
-until the request "reap", so that nobody takes another one for it. When the socket is closed, the programs that are left
-are killed. The first answer names "threads" that the imports have started, as some builds of torch do: then nothing can
-be forked, and testbeds start processes.
+`Forks` starts that interpreter, which runs `serve`. A request to fork is a file of JSON with a "number", the "command",
+its "environment", "folder" and limit of open files, and the "node" whose namespaces it is to be in (a process), or
+null. The descriptors of the file and of the program's standard input, output and error go through a socket. The
+answers, messages of JSON, are "started", a number, with the "process", and later "ended", the number, with the
+"status". A process that has ended stays a zombie until the message "reap", so that nobody takes another one for it.
+When the socket is closed, the programs that are left are killed. The first answer names "threads" that the imports have
+started, as some builds of torch do: then nothing can be forked, and processes are started.
 
 What is forked shares the seed of hashes, and has in /proc/PID/environ that of the interpreter. test_plain_script.py,
 test_launched.py and test_exit.py start their ranks as users do.
@@ -28,16 +28,16 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent import futures
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TextIO, TypeAlias
 
 import pytest
 
@@ -61,7 +61,7 @@ _COMMANDS = {command_path(name) for name in ("inagg-controller", "inagg-server",
 _CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
 _PR_SET_PDEATHSIG = 1
 _FOREVER_S = 1e9
-_LONGEST = 1 << 20  # of a message
+_LONGEST = 1 << 12  # bytes of a message
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -116,27 +116,47 @@ class PipedFork(Fork):
         streams = (their_in, their_out, their_error)
         try:
             super().__init__(forks, *forks.fork(command, streams, environment=environment))
+        except BaseException:
+            self._close()
+            raise
         finally:
             for stream in streams:
                 os.close(stream)
-        self._reader = ThreadPoolExecutor(2)
-        self._read: list[Future[str]] = []
+        self._readers: list[_Reader] = []
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """As Popen.communicate without input."""
+        deadline = time.monotonic() + (_FOREVER_S if timeout is None else timeout)
         with suppress(BrokenPipeError):
             self.stdin.close()
-        if not self._read:
-            self._read = [self._reader.submit(stream.read) for stream in (self.stdout, self.stderr)]
-        _, unread = futures.wait(self._read, timeout)
-        if unread:
-            raise subprocess.TimeoutExpired("a forked program", timeout or 0)
-        self._reader.shutdown()
-        self.stdout.close()
-        self.stderr.close()
-        self.wait(timeout)
-        output, errors = (read.result() for read in self._read)
+        if not self._readers:
+            self._readers = [_Reader(self.stdout), _Reader(self.stderr)]
+        for reader in self._readers:
+            reader.join(max(0, deadline - time.monotonic()))
+            if reader.is_alive():
+                raise subprocess.TimeoutExpired("a forked program", timeout or 0)
+        self.wait(deadline - time.monotonic())
+        self._close()
+        output, errors = (reader.text for reader in self._readers)
         return output, errors
+
+    def _close(self) -> None:
+        for stream in (self.stdin, self.stdout, self.stderr):
+            with suppress(BrokenPipeError):
+                stream.close()
+
+
+class _Reader(threading.Thread):
+    """Reads a stream until its end. text: what it has read."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(daemon=True)  # a program that does not end does not hold up the end of the tests
+        self.text = ""
+        self._stream = stream
+        self.start()
+
+    def run(self) -> None:
+        self.text = self._stream.read()
 
 
 Process: TypeAlias = "PipedFork | subprocess.Popen[str]"
@@ -152,6 +172,7 @@ class Forks:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", f"{serve_here}; exec(forks.serve(sys.argv[1:]))", *modules],
                 stdin=theirs.fileno(),
+                cwd=ROOT,
                 env=os.environ | ONE_THREAD | dict(environment or {}),
                 start_new_session=True,  # Ctrl-C is for this process
             )
@@ -189,10 +210,14 @@ class Forks:
             "number": number,
             "command": command[1:],
             "environment": dict(environment),
+            "folder": str(Path.cwd()),
             "node": node,
             "most_files": resource.getrlimit(resource.RLIMIT_NOFILE),
         }
-        socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
+        with tempfile.TemporaryFile() as file:
+            file.write(json.dumps(request).encode())
+            file.seek(0)
+            socket.send_fds(self._socket, [b"fork"], [file.fileno(), *streams])
         while number not in self._started:
             self.read(_FOREVER_S)
         return number, self._started.pop(number)
@@ -228,10 +253,12 @@ def interpreter(modules: tuple[str, ...]) -> Forks:
     return forks
 
 
-def start(*command: str, modules: tuple[str, ...], environment: Mapping[str, str] = os.environ) -> Process:
+def start_piped(
+    *command: str, modules: tuple[str, ...], environment: Mapping[str, str] = os.environ
+) -> Process:
     """Start `python ...` with pipes; forked if it can be."""
     forks = interpreter(modules)
-    if forks.threads:
+    if forks.threads or not can_fork(command, environment):
         pipe = subprocess.PIPE
         return subprocess.Popen(
             command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True, bufsize=1
@@ -283,16 +310,24 @@ def serve(modules: Sequence[str]) -> types.CodeType:
     threads = [task for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
     imported = _open_descriptors()
     requests = socket.socket(fileno=os.dup(0))
+    running: dict[int, tuple[int, int]] = {}  # descriptor -> number, process
+
+    def end() -> NoReturn:
+        for _, process in running.values():
+            _kill(process)
+        os._exit(0)
 
     def answer(**words: int | list[str]) -> None:
-        requests.send(json.dumps(words).encode())
+        try:
+            requests.send(json.dumps(words).encode())
+        except OSError:  # nobody asks any more
+            end()
 
     answer(threads=[(thread / "comm").read_text().strip() for thread in threads])
     # Of what has been imported. What a program makes is looked through when its interpreter ends, as ever.
     gc.freeze()
     look = select.poll()
     look.register(requests, select.POLLIN)
-    running: dict[int, tuple[int, int]] = {}  # descriptor -> number, process
     while True:
         for descriptor, _ in look.poll():
             if descriptor in running:
@@ -301,17 +336,18 @@ def serve(modules: Sequence[str]) -> types.CodeType:
                 number, process = running.pop(descriptor)
                 answer(ended=number, process=process, status=_status(process))
                 continue
-            read, streams, *_ = socket.recv_fds(requests, _LONGEST, 3)
+            read, descriptors, *_ = socket.recv_fds(requests, _LONGEST, 4)
             if not read:
-                for _, process in running.values():
-                    _kill(process)
-                os._exit(0)
-            request = json.loads(read)
-            if "reap" in request:
-                os.waitpid(request["reap"], 0)
+                end()
+            if not descriptors:
+                os.waitpid(json.loads(read)["reap"], 0)
                 continue
+            file, *streams = descriptors
+            with os.fdopen(file) as request_file:
+                request = json.load(request_file)
             process = os.fork()
             if process == 0:
+                requests.close()
                 return _become(request, streams, imported)
             for stream in streams:
                 os.close(stream)
@@ -337,7 +373,12 @@ def _kill(process: int) -> None:
 
 
 def _open_descriptors() -> set[int]:
-    return {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
+    found = set()
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        with suppress(OSError):  # the list has its own descriptor, which is closed
+            os.fstat(int(entry.name))
+            found.add(int(entry.name))
+    return found
 
 
 def _become(request: dict[str, Any], streams: Sequence[int], imported: set[int]) -> types.CodeType:
@@ -346,14 +387,11 @@ def _become(request: dict[str, Any], streams: Sequence[int], imported: set[int])
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
-    here = Path.cwd()
-    if request["node"] is not None:
-        if _libc.setns(os.pidfd_open(request["node"]), _CLONE_NEWNS | _CLONE_NEWNET) != 0:
-            raise OSError(ctypes.get_errno(), "setns")
-        os.chdir(here)  # setns has gone to the root
+    if (node := request["node"]) and _libc.setns(os.pidfd_open(node), _CLONE_NEWNS | _CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+    os.chdir(request["folder"])
     for descriptor in _open_descriptors() - imported - {0, 1, 2}:
-        with suppress(OSError):  # that of the list itself
-            os.close(descriptor)
+        os.close(descriptor)
     resource.setrlimit(resource.RLIMIT_NOFILE, request["most_files"])
     os.environ.clear()
     os.environ.update(request["environment"])

@@ -33,7 +33,7 @@ class Launcher:
 
     def __call__(self, **changes: object) -> forks.Process:
         """Start a controller with the good options, some of them replaced."""
-        process = forks.start(
+        process = forks.start_piped(
             *(sys.executable, "-m", "inagg_controller"),
             *self._command_line(**changes),
             modules=forks.OF_COMMANDS,

@@ -71,7 +71,7 @@ for order in sys.stdin:
 class Rank:
     def __init__(self, url: str, rank: int, secret: str, way: str) -> None:
         command = (sys.executable, "-c", WORKER, url, str(rank), secret, way)
-        self.process = forks.start(*command, modules=forks.OF_RANKS)
+        self.process = forks.start_piped(*command, modules=forks.OF_RANKS)
 
     def hears(self) -> str:
         return read_line(self.process)
@@ -82,7 +82,7 @@ class Rank:
 
     def close(self) -> None:
         self.process.kill()
-        self.process.communicate()
+        print(self.process.communicate()[1])
 
 
 RunJob = Callable[..., tuple[ControlClient, list[Rank]]]

@@ -42,7 +42,7 @@ def run_ranks(*of_rank: dict[str, str], **environment: str) -> list[tuple[dict[s
         **environment,
     }
     processes = [
-        forks.start(
+        forks.start_piped(
             *(sys.executable, str(WORKER)),
             modules=forks.OF_RANKS,
             environment={**shared, "RANK": str(rank), **own},
@@ -54,6 +54,7 @@ def run_ranks(*of_rank: dict[str, str], **environment: str) -> list[tuple[dict[s
     finally:
         for process in processes:
             process.kill()
+            process.communicate()
     return [(json.loads(without_gloo(output)), log) for output, log in outputs]
 
 
