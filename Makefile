@@ -60,10 +60,10 @@ demo:
 	@scripts/setup
 	@$(ROOT) $(BIN)/inagg demo --switch $(SWITCH) --topology $(TOPOLOGY)
 
-# One more than the processors, because tests on real networks wait for half of their time. They have real time-outs, so
-# not more than eight.
+# One more than the processors, up to eight: tests on real networks wait for half of their time, and have real time-outs.
 test: setup
-	@$(ROOT) $(BIN)/python -m pytest -n $$(n=$$(nproc); echo $$((n < 8 ? n + 1 : 8))) --dist loadfile --no-loadscope-reorder
+	@$(ROOT) $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder \
+	    -n $$(n=$$(env -u OMP_NUM_THREADS nproc); echo $$((n < 8 ? n + 1 : 8)))
 
 torch-suite:
 	$(NEEDS_ROOT)

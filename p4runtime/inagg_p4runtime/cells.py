@@ -2,9 +2,9 @@
 """Reads cells of counters and registers, without a protobuf object for each cell.
 
 protobuf 3.20, the newest that p4runtime-shell allows, decodes messages in Python from Python 3.11 on, which takes some
-40 µs a cell. This module decodes only the fields of cells (protobuf.dev, "Encoding"), and as protobuf does: it skips
-unknown fields and other entities, takes the last value of a field and the last field of a oneof, and merges messages
-of the same field. It refuses groups, which P4Runtime does not have.
+40 µs a cell. This module decodes only the fields of cells (protobuf.dev, "Encoding"), and these as protobuf does: it
+takes the last value of a field and the last field of a oneof, and merges messages of the same field. It skips unknown
+fields and other entities, whose contents it does not check, and refuses groups, which P4Runtime does not have.
 """
 
 from collections.abc import Callable, Iterable, Iterator

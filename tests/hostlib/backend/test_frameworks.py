@@ -26,10 +26,8 @@ OPTIONAL = {
 # FSDP2 fails.
 LACKING = ("two_dimensions_of_groups",) if release(torch.__version__) < (2, 8) else ()
 RANKS = 4
-# What a pair of ranks shows as well as four do, because each rank compiles for seconds. The compiler works in the rank
-# itself: it would start processes that import torch again.
+# What a pair of ranks shows as well as four do, because each rank compiles for seconds.
 OF_PAIRS = ("compiled_model_and_collectives",)
-COMPILING = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 # Two steps of 0.1: gradients below 2^4 in magnitude are summed to 2^-24 of that, twice.
 FLOAT32_ERROR = 4e-6
 # Gloo rounds a sum of float16 after each addition: gradients below 2^-2, thrice to 2^-13, in up to five steps.
@@ -58,7 +56,7 @@ def train(
         [sys.executable, str(WORKER), backend, str(testbed.results / name), ",".join(cases)],
         name=name,
         workers=ranks,
-        environment=COMPILING | ({} if way == "gloo" else {"INAGG_AGGREGATION": way}),
+        environment={} if way == "gloo" else {"INAGG_AGGREGATION": way},
     )
     group.follow(lambda _rank, _event: None, timeout_s=240, watch=testbed.services)
     return [torch.load(testbed.results / f"{name}-{rank}.pt") for rank in range(ranks)]

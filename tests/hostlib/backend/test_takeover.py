@@ -84,7 +84,7 @@ def gloo(controller: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def nccl(controller: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two ranks of a program that names NCCL, and makes a group of gloo beside it."""
-    cases = ("world", "beside_nccl", "lone_training", "side_processes")
+    cases = ("world", "beside_nccl", "lone_training")
     return run(controller, tmp_path_factory.mktemp("nccl"), 2, "cuda:nccl,cpu:gloo", *cases)
 
 
@@ -136,13 +136,14 @@ def test_groups_of_one_rank(gloo: Run) -> None:
     assert gloo.each("one_rank") == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_processes_that_ranks_start_take_no_job(nccl: Run) -> None:
-    for seen in nccl.each("side_processes"):
+def test_processes_that_ranks_start_take_no_job(controller: str, tmp_path: Path) -> None:
+    ranks = run(controller, tmp_path, 2, "gloo", "side_processes")
+    for seen in ranks.each("side_processes"):
         assert seen["saved"]
         assert seen["child"] == [["gloo", "gloo", "inner", 1.0]] * 2
         assert seen["jobs"] == 1  # of the group that was made after them
-    assert nccl.each("marks left") == [[]] * 2
-    assert "gloo does its sums: a process that a rank has started made it" in nccl.log
+    assert ranks.each("marks left") == [[]] * 2
+    assert "gloo does its sums: a process that a rank has started made it" in ranks.log
 
 
 def test_a_program_of_several_backends_keeps_its_string(nccl: Run) -> None:
