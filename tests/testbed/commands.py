@@ -2,12 +2,15 @@
 """The command `inagg` in the test's own process, which has imported what the command imports.
 
 With the fixture `forked_processes`, the ranks that such a command starts are forked, too. A command needs a process if
-the test sends it a signal or reads it through a pipe, and `exec` and `shell`, which become another program.
+the test sends it a signal, reads it through a pipe, or holds its standard error against what gRPC may write there;
+`exec` and `shell`, because they become another program; and `counters`, because it forks.
 """
 
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 from typer.testing import CliRunner
@@ -32,7 +35,10 @@ def inagg(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def inagg_process(
-    *arguments: str, input: str | None = None, **environment: str
+    *arguments: str,
+    input: str | None = None,
+    timeout: float = MOST_S,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> "subprocess.CompletedProcess[str]":
     """The same in a process of its own. environment: more variables of it."""
     return subprocess.run(
@@ -41,6 +47,6 @@ def inagg_process(
         capture_output=True,
         text=True,
         check=False,
-        timeout=MOST_S,
-        env=os.environ | {"COLUMNS": str(WIDTH)} | environment,
+        timeout=timeout,
+        env={**os.environ, "COLUMNS": str(WIDTH), **environment},
     )

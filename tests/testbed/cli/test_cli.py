@@ -156,7 +156,7 @@ def test_without_mininet_every_command_says_so(tmp_path: Path, command: tuple[st
 
 
 def test_bench_device_without_a_gpu_says_so_and_is_no_error() -> None:
-    done = commands.inagg_process("bench", "device", CUDA_VISIBLE_DEVICES="")
+    done = commands.inagg_process("bench", "device", environment={"CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode == 0, done.stderr
     assert "no CUDA GPU (" in done.stdout
 
@@ -171,14 +171,16 @@ def test_mininet_does_not_touch_the_loggers_of_others() -> None:
 def test_the_name_of_a_picture_is_checked_before_anything_starts(tmp_path: Path, command: str) -> None:
     needed = ("--elements", "10", "--backend", "gloo") if command == "allreduce" else ()
     on = ("--on", "cpu") if command == "device" else ()
-    done = commands.inagg("bench", command, *needed, *on, "--plot", "a.gif", "--results", str(tmp_path / "results"))
+    done = commands.inagg(
+        "bench", command, *needed, *on, "--plot", "a.gif", "--results", str(tmp_path / "results")
+    )
     assert done.returncode == 1
     assert done.stderr == "inagg: --plot a.gif: the name must end in .png, .pdf, .svg\n"
     assert not (tmp_path / "results").exists()
 
 
 def test_doctor_says_what_is_there_and_what_to_do_about_the_rest(tmp_path: Path) -> None:
-    done = commands.inagg_process("doctor", PATH=str(tmp_path))
+    done = commands.inagg_process("doctor", environment={"PATH": str(tmp_path)})
     assert done.returncode == 1
     assert "✓ Linux" in done.stdout
     assert "✗ tc: apt-get install iproute2" in done.stdout
@@ -371,7 +373,8 @@ def test_a_wrong_setting_is_refused_before_anything_starts(tmp_path: Path) -> No
     done = commands.inagg("run", "--results", str(tmp_path / "r"), "--take-over", "mpi", script)
     assert done.returncode == 1
     assert "of gloo and nccl (got 'mpi')" in done.stderr
-    done = commands.inagg_process("run", "--take-over", "gloo", script, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    no_backends = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    done = commands.inagg_process("run", "--take-over", "gloo", script, environment=no_backends)
     assert done.returncode == 1
     assert "torch would not load inagg" in done.stderr
 
@@ -399,7 +402,7 @@ def test_a_command_that_fails_is_an_error_with_its_last_words_and_settings_are_t
     done = commands.inagg_process(
         "run",
         *(*options, "--set", "lane_bits=16", "--take-over", "gloo", "sh", "-c", script),
-        INAGG_CONFIG=str(tmp_path / "own.toml"),
+        environment={"INAGG_CONFIG": str(tmp_path / "own.toml")},
     )
     assert done.returncode == 1
     assert "heard from 0 in 16 bits, 8 slots, for gloo" in done.stdout
@@ -433,7 +436,7 @@ def test_a_testbed_stays_up_until_it_is_taken_down(tmp_path: Path) -> None:
         assert f"GLOO_SOCKET_IFNAME=ia-{run}-h1\n" in environment
         assert "\nOMP_NUM_THREADS=1\n" in environment
         users = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "3"}
-        own = commands.inagg_process("exec", "--run", run, "h1", "--", "env", **users)
+        own = commands.inagg_process("exec", "--run", run, "h1", "--", "env", environment=users)
         assert {f"{name}={value}" for name, value in users.items()} <= set(own.stdout.splitlines())
         ended, survivor = lingering(run), lingering(run)
         ended.terminate()
