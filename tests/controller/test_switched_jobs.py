@@ -11,6 +11,8 @@ from inagg_controller.fabric.topology import Topology
 from inagg_controller.jobs import states
 from inagg_controller.jobs.effects import Install, Regroup, Remove
 from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.limits import Limits
+from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import RECEIVER, JobEntries, MulticastGroup
 from tests.controller.kinds import (
     SWITCHED,
@@ -25,8 +27,10 @@ from tests.controller.kinds import (
     tick,
     worker_of,
 )
-from tests.controller.shared_tables import values
-from tests.controller.tables import carry_out
+from tests.controller.server_tables import add_server
+from tests.controller.serving import SHARED_SLOTS
+from tests.controller.shared_tables import HOSTS, values
+from tests.controller.tables import POLICY, carry_out
 
 
 @pytest.fixture(params=SWITCHED, ids=str)
@@ -52,6 +56,17 @@ def test_without_a_switch_jobs_are_refused(kind: Kind) -> None:
 def test_a_switch_that_is_away_refuses_jobs(kind: Kind) -> None:
     table = table_for_all()
     table.switches.lost("s1", 0.0)
+    with pytest.raises(UnavailableError, match="switch s1 is not connected; try again in a moment"):
+        create(table, kind)
+    assert (table.jobs, all_is_free(table)) == ({}, True)
+    table.switches.connected("s1")
+    create(table, kind)
+
+
+def test_a_switch_that_has_never_connected_refuses_jobs(kind: Kind) -> None:
+    limits = Limits(slot_versions=64, shared_slots=SHARED_SLOTS)
+    table = JobTable(HOSTS, limits, POLICY, first_epoch=1, now=0.0, words=4)
+    add_server(table)
     with pytest.raises(UnavailableError, match="switch s1 is not connected; try again in a moment"):
         create(table, kind)
     assert (table.jobs, all_is_free(table)) == ({}, True)
