@@ -234,13 +234,21 @@ def test_a_job_leases_memory_of_every_server_that_has_enough(table: JobTable, re
     assert job.placement.servers.seats[1] == Seat("b", 0x0A000162, 18754, None)
 
 
-@pytest.mark.parametrize(("memories", "chosen"), [((8864, 100), ["a"]), ((4432, 4432), ["a", "b"])])
+@pytest.mark.parametrize(
+    ("memories", "chosen"),
+    [
+        ({"a": 8864, "b": 100}, ["a"]),
+        ({"a": 8864, "b": 100, "c": 100}, ["a"]),
+        ({"a": 4432, "b": 4432}, ["a", "b"]),
+    ],
+)
 def test_more_servers_need_less_memory_of_each(
-    table: JobTable, registered: Kind, memories: tuple[int, int], chosen: list[str]
+    table: JobTable, registered: Kind, memories: dict[str, int], chosen: list[str]
 ) -> None:
-    for name, memory in zip("ab", memories, strict=True):
+    for name, memory in memories.items():
         add_server(table, name, memory)
-    assert seats(complete(table, registered)) == chosen
+    job = complete(table, registered)
+    assert (job.slots, seats(job)) == (4, chosen)
 
 
 @pytest.mark.parametrize(("memory", "granted"), [(FOUR_SLOTS, 4), (FOUR_SLOTS - 1, 2), (4432, 2)])
