@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from inagg_contract.aggregation import COLOCATED, REGISTERED, SERVER, SHARED, Aggregation
+from inagg_contract.aggregation import COLOCATED, REGISTERED, SHARED, Aggregation
 from inagg_controller.errors import (
     ConflictError,
     InvalidRequestError,
@@ -26,12 +26,11 @@ from tests.controller.server_tables import (
     serving,
     tick,
 )
+from tests.controller.serving import WITH_SERVERS
 from tests.controller.tables import carry_out, frees_memory, frees_slots
 
-PLACE: dict[Aggregation, str] = {SHARED: "shared slots", SERVER: "servers"}
 
-
-@pytest.fixture(params=PLACE)
+@pytest.fixture(params=WITH_SERVERS)
 def aggregation(request: pytest.FixtureRequest) -> Aggregation:
     found: Aggregation = request.param
     return found
@@ -62,16 +61,6 @@ def complete(table: JobTable, kind: Kind, workers: int = 2, slots: int = 4) -> J
 
 
 # Limits
-
-
-@pytest.mark.parametrize("workers", [0, 65])
-def test_a_job_has_1_to_64_workers(
-    table: JobTable, aggregation: Aggregation, colocated: Kind, workers: int
-) -> None:
-    with pytest.raises(
-        InvalidRequestError, match=f"workers is {workers}; a job on {PLACE[aggregation]} has 1 to 64"
-    ):
-        create(table, colocated, workers)
 
 
 @pytest.mark.parametrize(
