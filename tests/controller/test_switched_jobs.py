@@ -32,11 +32,7 @@ from tests.controller.serving import SHARED_SLOTS
 from tests.controller.shared_tables import HOSTS, values
 from tests.controller.tables import POLICY, carry_out
 
-
-@pytest.fixture(params=SWITCHED, ids=str)
-def kind(request: pytest.FixtureRequest) -> Kind:
-    found: Kind = request.param
-    return found
+pytestmark = pytest.mark.parametrize("kind", SWITCHED, ids=str)
 
 
 def entries(job: Job) -> JobEntries:

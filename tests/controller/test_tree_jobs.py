@@ -227,18 +227,14 @@ def test_later_jobs_go_around_a_cut_link() -> None:
 
 # The switches of a job on all hosts. Servers take partial sums from one root.
 SPANNED = {LEASED: {"leaf1", "leaf2", "spine1", "spine2"}, SHARED: {"leaf1", "leaf2", "spine1"}}
-
-
-@pytest.fixture(params=[Kind(LEASED), Kind(SHARED, COLOCATED)], ids=str)
-def kind(request: pytest.FixtureRequest) -> Kind:
-    found: Kind = request.param
-    return found
+in_slots = pytest.mark.parametrize("kind", [Kind(LEASED), Kind(SHARED, COLOCATED)], ids=str)
 
 
 def created(table: JobTable, kind: Kind, at: list[str] = AT) -> Job:
     return create(table, kind, len(at), at=at)
 
 
+@in_slots
 @pytest.mark.parametrize("name", ["leaf1", "spine1"])
 def test_a_lost_switch_fails_the_jobs_of_its_tree_and_frees_what_they_had_elsewhere(
     kind: Kind, name: str
@@ -257,6 +253,7 @@ def test_a_lost_switch_fails_the_jobs_of_its_tree_and_frees_what_they_had_elsewh
     assert (spanning.holds_resources, local.holds_resources) == (False, True)
 
 
+@in_slots
 def test_a_cut_link_fails_the_jobs_of_its_tree(kind: Kind) -> None:
     table = tree_table(shared_slots=SHARED_SLOTS)
     spanning, local = (join(table, created(table, kind, at)) for at in (AT, ["leaf1", "leaf1"]))
@@ -268,6 +265,7 @@ def test_a_cut_link_fails_the_jobs_of_its_tree(kind: Kind) -> None:
     assert (spanning.holds_resources, local.holds_resources) == (False, True)
 
 
+@in_slots
 def test_a_joining_job_waits_for_a_lost_switch_and_is_installed_afresh(kind: Kind) -> None:
     table = tree_table(shared_slots=SHARED_SLOTS)
     job = join(table, created(table, kind))
@@ -280,6 +278,7 @@ def test_a_joining_job_waits_for_a_lost_switch_and_is_installed_afresh(kind: Kin
     assert job.state == "running"
 
 
+@in_slots
 def test_a_switch_sums_for_a_limited_number_of_members(kind: Kind) -> None:
     table = tree_table(shared_slots=SHARED_SLOTS, job_members=3)
     assert created(table, kind).placement.tree.by_name["spine1"].members == 2
