@@ -159,7 +159,9 @@ class Service:
         NotOfferedError if none of them can change.
         """
         if new.hosts is not None and len(new.hosts) != new.workers:
-            raise InvalidRequestError(f"hosts has {len(new.hosts)} addresses for {new.workers} workers")
+            raise InvalidRequestError(
+                f"hosts has {len(new.hosts)} addresses for {new.workers} workers: give one address for each rank"
+            )
         if new.aggregation != AUTO:
             return await self._create(new.aggregation, new, creator)
         reasons: dict[str, str] = {}

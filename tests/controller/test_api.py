@@ -153,7 +153,7 @@ def test_a_job_with_more_workers_than_hosts_is_refused(serving: Serving, aggrega
             answer = await client.post("/jobs", json=document)
             assert (answer.status_code, answer.json()["detail"]) == (
                 422,
-                "hosts has 1 addresses for 2 workers",
+                "hosts has 1 addresses for 2 workers: give one address for each rank",
             )
 
     run(body)

@@ -110,7 +110,7 @@ def test_what_does_not_fit_the_topology_is_refused(fabric: Fabric) -> None:
             job = {"workers": 2, "slots": 4}
             for hosts, message in (
                 (None, "hosts is missing: this controller has several switches"),
-                (["10.0.0.1"], "hosts has 1 addresses for 2 workers"),
+                (["10.0.0.1"], "hosts has 1 addresses for 2 workers: give one address for each rank"),
                 (["10.0.0.1", "10.0.0.9"], "the topology file names no host with the address 10.0.0.9"),
             ):
                 answer = await client.post("/jobs", json=job if hosts is None else {**job, "hosts": hosts})
