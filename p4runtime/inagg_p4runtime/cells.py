@@ -101,15 +101,18 @@ def _oneof_tags(message: Any, name: str) -> frozenset[int]:
     return frozenset(_tags(message, *(field.name for field in fields)))
 
 
+def _part_tags(message: Any, id_name: str) -> tuple[int, int, int]:
+    of_id, of_index, of_data = _tags(message, id_name, "index", "data")
+    return of_id, of_index, of_data
+
+
 _READ = f"/{p4runtime_pb2.DESCRIPTOR.services_by_name['P4Runtime'].full_name}/Read"
 (_ENTITIES,) = _tags(p4runtime_pb2.ReadResponse, "entities")
 _COUNTER_ENTRY, _REGISTER_ENTRY = _tags(p4runtime_pb2.Entity, "counter_entry", "register_entry")
 _ENTITY = _oneof_tags(p4runtime_pb2.Entity, "entity")
-_COUNTER_ID, _COUNTER_INDEX, _COUNTER_DATA = _tags(p4runtime_pb2.CounterEntry, "counter_id", "index", "data")
+_OF_COUNTER = _part_tags(p4runtime_pb2.CounterEntry, "counter_id")
 _PACKETS, _BYTE_COUNT = _tags(p4runtime_pb2.CounterData, "packet_count", "byte_count")
-_REGISTER_ID, _REGISTER_INDEX, _REGISTER_DATA = _tags(
-    p4runtime_pb2.RegisterEntry, "register_id", "index", "data"
-)
+_OF_REGISTER = _part_tags(p4runtime_pb2.RegisterEntry, "register_id")
 (_INDEX,) = _tags(p4runtime_pb2.Index, "index")
 (_BITSTRING,) = _tags(p4data_pb2.P4Data, "bitstring")
 _DATA = _oneof_tags(p4data_pb2.P4Data, "data")
@@ -134,37 +137,38 @@ def _entry(entity: bytes) -> tuple[int, bytes]:
 
 
 def _counter_cell(entry: bytes) -> CounterCell:
-    number = packets = byte_count = 0
-    index = data = b""
-    for tag, value in _fields(entry):
-        if tag == _COUNTER_ID:
-            number = value & _UINT32
-        elif tag == _COUNTER_INDEX:
-            index += value
-        elif tag == _COUNTER_DATA:
-            data += value
+    packets = byte_count = 0
+    number, index, data = _parts(entry, _OF_COUNTER)
     for tag, value in _fields(data):
         if tag == _PACKETS:
             packets = _int64(value)
         elif tag == _BYTE_COUNT:
             byte_count = _int64(value)
-    return CounterCell(number, _index(index), packets, byte_count)
+    return CounterCell(number, index, packets, byte_count)
 
 
 def _register_cell(entry: bytes) -> RegisterCell:
-    number = 0
-    index = data = bitstring = b""
-    for tag, value in _fields(entry):
-        if tag == _REGISTER_ID:
-            number = value & _UINT32
-        elif tag == _REGISTER_INDEX:
-            index += value
-        elif tag == _REGISTER_DATA:
-            data += value
+    bitstring = b""
+    number, index, data = _parts(entry, _OF_REGISTER)
     for tag, value in _fields(data):
         if tag in _DATA:
             bitstring = value if tag == _BITSTRING else b""
-    return RegisterCell(number, _index(index), bitstring)
+    return RegisterCell(number, index, bitstring)
+
+
+def _parts(entry: bytes, tags: tuple[int, int, int]) -> tuple[int, int, bytes]:
+    """The id, the index and the encoded data of an entry, whose fields have these tags."""
+    of_id, of_index, of_data = tags
+    number = 0
+    index = data = b""
+    for tag, value in _fields(entry):
+        if tag == of_id:
+            number = value & _UINT32
+        elif tag == of_index:
+            index += value
+        elif tag == of_data:
+            data += value
+    return number, _index(index), data
 
 
 def _index(message: bytes) -> int:
