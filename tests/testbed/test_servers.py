@@ -10,10 +10,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from inagg_contract.documents import Chunks, JobStatus
-from inagg_testbed.cli.main import app
 from inagg_testbed.demo.run import INAGG_16, INAGG_32, TrainingSpec
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network.lifecycle import manifests, tagged_processes
@@ -24,6 +22,7 @@ from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.operate.status import document, take_snapshot
 from tests import ROOT
 from tests.broken_sockets import COMPLAINT
+from tests.testbed.commands import inagg
 from tests.testbed.programs import PROGRAM, SUMS, launch, sum_rightly, weights
 from tests.waiting import wait_until
 
@@ -181,8 +180,8 @@ def test_the_benchmark_measures_bytes_beside_theory(tmp_path: Path, switch: Swit
     options = ["--workers", str(WORKERS), "--elements", str(elements), "--link", "1gbit", "--iters", "3"]
     arguments = ["bench", "allreduce", "--switch", switch, *options, "--json", str(figures)]
     arguments += [text for backend in backends for text in ("--backend", backend)]
-    done = CliRunner().invoke(app, [*arguments, "--results", str(tmp_path / "results")])
-    assert done.exit_code == 0, done.output
+    done = inagg(*arguments, "--results", str(tmp_path / "results"))
+    assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(figures.read_text())["rows"]
     assert all(row["checked"] for row in rows)
     assert [row["steps"] for row in rows] == [4, 2, 2, 2, *([] if switch == "bridge" else [1])]

@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from inagg_testbed.cli.main import app
 from inagg_testbed.demo.run import INAGG_16, INAGG_32, INAGG_32_LOSS, TrainingSpec
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.testbed import Testbed, open_testbed
+from tests.testbed.commands import inagg
 from tests.testbed.programs import SUMS, launch, right_sum, sum_rightly, weights
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
@@ -157,8 +156,8 @@ def test_the_benchmark_says_how_much_the_switch_has_summed(tmp_path: Path) -> No
     options = ["--workers", "2", "--elements", "100000", "--link", "1gbit", "--iters", "3"]
     backends = ["--backend", "inagg:32", "--backend", "inagg-shared:32", "--backend", "inagg-shared:16"]
     arguments = ["bench", "allreduce", *options, *backends, "--json", str(figures)]
-    done = CliRunner().invoke(app, [*arguments, "--results", str(tmp_path / "results")])
-    assert done.exit_code == 0, done.output
+    done = inagg(*arguments, "--results", str(tmp_path / "results"))
+    assert done.returncode == 0, done.stdout + done.stderr
     leased, *shared = json.loads(figures.read_text())["rows"]
     assert leased["in_switch"] == 1
     assert all(0 < row["in_switch"] <= 1 for row in shared), shared

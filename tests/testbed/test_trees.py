@@ -7,9 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from inagg_testbed.cli.main import app
 from inagg_testbed.demo.run import INAGG_32, INAGG_32_LOSS, TrainingSpec
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network import traffic
@@ -18,6 +16,7 @@ from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.testbed import open_testbed
 from inagg_testbed.network.topology import run_in_namespace
+from tests.testbed.commands import inagg
 from tests.testbed.programs import SUMS, launch, sum_rightly, switch_process, weights
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
@@ -59,8 +58,8 @@ def test_the_benchmark_injects_loss_on_every_link_and_every_sum_is_right(tmp_pat
     losses = ["--loss", "0", "--loss", "0.02"]
     backends = ["--backend", "gloo", "--backend", "inagg:32"]
     arguments = ["bench", "allreduce", *options, *losses, *backends, "--json", str(figures)]
-    done = CliRunner().invoke(app, [*arguments, "--results", str(tmp_path / "results")])
-    assert done.exit_code == 0, done.output
+    done = inagg(*arguments, "--results", str(tmp_path / "results"))
+    assert done.returncode == 0, done.stdout + done.stderr
     found = {(row["backend"], row["loss"]): row for row in json.loads(figures.read_text())["rows"]}
     assert all(row["checked"] for row in found.values())
     assert found["inagg", 0.02]["retransmits"] > found["inagg", 0.0]["retransmits"]
