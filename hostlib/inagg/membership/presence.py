@@ -197,7 +197,7 @@ class HttpsPresence:
         self._post = post
         self._interval_s = interval_s
         self._closed = threading.Event()
-        self._due: float | None = None  # when the wait for the next beat should end
+        self._due: float | None = None  # when the next beat should be sent; None while there is no connection
         self._paused_s, self._resumed = 0.0, 0.0
         self._thread = threading.Thread(target=self._attend, name="inagg-presence", daemon=True)
         self._thread.start()
@@ -224,18 +224,18 @@ class HttpsPresence:
                 _log.info("the presence connection broke, connecting again: %s", error)
             except RuntimeError:  # httpx's, of a client that has been closed
                 return
+            self._due = None
             self._closed.wait(self._interval_s)
 
     def _beats(self) -> Iterator[bytes]:
         while True:
-            yield b"."
             self._due = due = time.monotonic() + self._interval_s
+            yield b"."
             if self._closed.wait(self._interval_s):
                 return
             now = time.monotonic()
             if now - due >= _LEAST_PAUSE_S:
                 self._paused_s, self._resumed = now - due, now
-            self._due = None
 
 
 _living: "weakref.WeakSet[TcpPresence]" = weakref.WeakSet()
