@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # make demo    train a model through the switch and compare with gloo; SWITCH=bmv2 uses BMv2, not the switch model;
 #              TOPOLOGY=tree:2x4 uses a tree of switches
-# make test    all tests that can run on this machine; without root or sudo, those that need neither
+# make test    the tests that can run on this machine (a quarter of an hour); without root or sudo, those that need neither
+# make test-long  more cases of what make test runs, such as other ways of summing, and tests that install packages
 # make check   style, types, formatting
 # make bench   all-reduce compared with gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
 # make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes), or with
@@ -50,7 +51,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test torch-suite exit-hunt attack explore check bench wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize
+.PHONY: setup demo test test-long torch-suite exit-hunt attack explore check bench wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize
 
 setup:
 	@scripts/setup
@@ -61,9 +62,12 @@ demo:
 	@$(ROOT) $(BIN)/inagg demo --switch $(SWITCH) --topology $(TOPOLOGY)
 
 # One more than the processors, up to eight: tests on real networks wait for half of their time, and have real time-outs.
+TEST_PROCESSES = $$(n=$$(env -u OMP_NUM_THREADS nproc); echo $$((n < 8 ? n + 1 : 8)))
 test: setup
-	@$(ROOT) $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder \
-	    -n $$(n=$$(env -u OMP_NUM_THREADS nproc); echo $$((n < 8 ? n + 1 : 8)))
+	@$(ROOT) $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder -n $(TEST_PROCESSES) -m "not long"
+
+test-long: setup
+	@$(ROOT) $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder -n $(TEST_PROCESSES) -m long
 
 torch-suite:
 	$(NEEDS_ROOT)

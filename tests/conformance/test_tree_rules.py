@@ -232,6 +232,7 @@ def test_no_run_gives_a_wrong_sum_or_loses_a_result(tree: Tree) -> None:
     assert Exploration(tree, slots=1, chunks=4).run() > 40
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tree", [TREES["two leaves"], TREES["a chain with workers at each"]], ids=str)
 def test_nor_with_two_slots(tree: Tree) -> None:
     assert Exploration(tree, slots=2, chunks=4).run() > 1000

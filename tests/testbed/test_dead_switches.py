@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 # Of these the kernel takes 3 s to see that the controller's host is silent, and pings to the switch take 4 s.
 MOST_S = 10.0
 
+LONG = pytest.mark.long
+
 # Longer than a dead switch takes, and shorter than a rank waits for the controller.
 CUT_OFF_S = 12.0
 
@@ -80,14 +82,13 @@ def seconds_until_each_ends(group: WorkerGroup) -> list[float]:
 @pytest.mark.parametrize(
     ("topology", "controlled_from", "name", "program"),
     [
-        ("star", "s1", "s1", SUMS),
-        ("tree:2x2", "root", "root", SUMS),
-        ("leaf-spine:2x2x2", "spine1", "leaf2", SUMS),
-        ("leaf-spine:2x2x2", "spine1", "leaf2", GLOO),
-        ("leaf-spine:2x2x2", "leaf1", "leaf1", SUMS),
-        ("leaf-spine:2x2x2", "leaf1", "leaf1", GLOO),
+        pytest.param("star", "s1", "s1", SUMS, id="star"),
+        pytest.param("tree:2x2", "root", "root", SUMS, id="root", marks=LONG),
+        pytest.param("leaf-spine:2x2x2", "spine1", "leaf2", SUMS, id="leaf"),
+        pytest.param("leaf-spine:2x2x2", "spine1", "leaf2", GLOO, id="leaf, gloo", marks=LONG),
+        pytest.param("leaf-spine:2x2x2", "leaf1", "leaf1", SUMS, id="leaf of the controller", marks=LONG),
+        pytest.param("leaf-spine:2x2x2", "leaf1", "leaf1", GLOO, id="leaf of the controller, gloo"),
     ],
-    ids=["star", "root", "leaf", "leaf, gloo", "leaf of the controller", "leaf of the controller, gloo"],
 )
 def test_every_rank_names_a_dead_switch_in_time_and_the_next_job_is_right(
     open_network: OpenTestbed, folder: Path, topology: str, controlled_from: str, name: str, program: str

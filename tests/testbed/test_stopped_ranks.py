@@ -41,7 +41,7 @@ assert bool((tensor == dist.get_world_size() ** 2).all())
 dist.barrier()
 dist.destroy_process_group()
 """
-WAYS = ["leased", "shared", "server"]
+LONG = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +61,13 @@ def errors_of(group: WorkerGroup, ranks: set[int]) -> dict[int, str]:
 
 @pytest.mark.parametrize(
     ("way", "program"),
-    [*((way, SUMS) for way in WAYS), ("leased", GATHERS), ("server", WAITS)],
-    ids=["leased", "shared", "server", "gathers", "waits"],
+    [
+        pytest.param("leased", SUMS, id="leased"),
+        pytest.param("shared", SUMS, id="shared", marks=LONG),
+        pytest.param("server", SUMS, id="server", marks=LONG),
+        pytest.param("leased", GATHERS, id="gathers"),
+        pytest.param("server", WAITS, id="waits"),
+    ],
 )
 def test_the_others_name_a_stopped_rank_and_it_learns_that_it_was_given_up(
     network: Testbed, way: str, program: str, request: pytest.FixtureRequest
@@ -92,8 +97,12 @@ def cut(testbed: Testbed, one: int, other: int) -> None:
 
 @pytest.mark.parametrize(
     ("hosts", "program"),
-    [(2, SUMS), (4, SUMS), (2, GATHERS), (3, WAITS)],
-    ids=["2 sum", "4 sum", "gathers", "waits"],
+    [
+        pytest.param(2, SUMS, id="2 sum", marks=LONG),
+        pytest.param(4, SUMS, id="4 sum"),
+        pytest.param(2, GATHERS, id="gathers"),
+        pytest.param(3, WAITS, id="waits", marks=LONG),
+    ],
 )
 def test_ranks_name_those_that_the_network_between_them_does_not_reach(
     open_bridge: OpenTestbed, hosts: int, program: str
@@ -109,7 +118,9 @@ def test_ranks_name_those_that_the_network_between_them_does_not_reach(
         assert re.search(rf"PeerLostError: .*lost ranks? (.*, )?{named}", error), errors
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", ["leased", pytest.param("shared", marks=LONG), pytest.param("server", marks=LONG)]
+)
 def test_a_rank_that_is_busy_with_the_gil_held_is_not_given_up(network: Testbed, way: str) -> None:
     group = launch(network, BUSY, {"INAGG_AGGREGATION": way}, f"busy-{way}")
     group.follow(lambda _rank, _event: None, timeout_s=60, watch=network.services)

@@ -95,7 +95,9 @@ def test_every_sum_is_right_at_every_rank(lossless: dict[tuple[str, int], str]) 
     assert len(set(lossless.values())) == 6
 
 
-@pytest.mark.parametrize("loss", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize(
+    "loss", [pytest.param(0.01, marks=pytest.mark.long), 0.05, pytest.param(0.2, marks=pytest.mark.long)]
+)
 def test_sums_are_bit_identical_under_loss(
     testbed: Testbed, lossless: dict[tuple[str, int], str], loss: float
 ) -> None:

@@ -17,8 +17,8 @@ CASES = [run.__name__ for run in collectives_worker.CASES]
 RUNS = [
     "1 rank",
     "2 ranks, variables",
-    "2 ranks, staged",
-    "4 ranks",
+    pytest.param("2 ranks, staged", marks=pytest.mark.long),
+    pytest.param("4 ranks", marks=pytest.mark.long),
     "4 ranks, 5% loss",
     "4 ranks, server",
     "4 ranks, shared, 5% loss",

@@ -59,6 +59,7 @@ def test_a_rank_has_what_torchrun_gives(tmp_path: Path) -> None:
         assert given["NODE_RANK"] == given["GROUP_RANK"]
 
 
+@pytest.mark.long
 @pytest.mark.netns
 def test_lightning_trains_under_inagg_run(tmp_path: Path) -> None:
     pytest.importorskip("lightning", reason="the extra 'frameworks'")

@@ -69,7 +69,7 @@ def test_an_exception_in_one_rank_is_what_the_other_is_told(testbed: Testbed) ->
     assert "ValueError: no such thing" in caught.value.failures[1]
 
 
-@pytest.mark.parametrize("how", ["raises", "killed"])
+@pytest.mark.parametrize("how", [pytest.param("raises", marks=pytest.mark.long), "killed"])
 def test_torchrun_starts_all_ranks_again_when_one_has_failed(
     testbed: Testbed, tmp_path: Path, how: str
 ) -> None:

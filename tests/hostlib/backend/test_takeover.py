@@ -136,6 +136,7 @@ def test_groups_of_one_rank(gloo: Run) -> None:
     assert gloo.each("one_rank") == [0.0, 1.0, 2.0, 3.0]
 
 
+@pytest.mark.long
 def test_processes_that_ranks_start_take_no_job(controller: str, tmp_path: Path) -> None:
     ranks = run(controller, tmp_path, 2, "gloo", "side_processes")
     for seen in ranks.each("side_processes"):

@@ -31,11 +31,10 @@ QUICK = [
 @pytest.mark.parametrize(
     ("aggregation", "names", "outcome"),
     [
-        ("leased", PART, "7 passed, 1 skipped by torch"),
-        ("shared", QUICK, "3 passed, 0 skipped by torch"),
-        ("server", QUICK, "3 passed, 0 skipped by torch"),
+        pytest.param("leased", PART, "7 passed, 1 skipped by torch", id="leased"),
+        pytest.param("shared", QUICK, "3 passed, 0 skipped by torch", id="shared", marks=pytest.mark.long),
+        pytest.param("server", QUICK, "3 passed, 0 skipped by torch", id="server", marks=pytest.mark.long),
     ],
-    ids=["leased", "shared", "server"],
 )
 def test_a_part_of_torchs_own_tests_passes(
     tmp_path: Path, aggregation: str, names: list[str], outcome: str

@@ -31,6 +31,7 @@ def newer(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_switch_controller_and_shell_work_beside_a_newer_protobuf(newer: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(newer)}
     code = "import google.protobuf; print(google.protobuf.__version__)"
