@@ -54,7 +54,7 @@ def runs(pid: str) -> bool:
 
 def test_the_end_of_the_tests_waits_for_no_program_and_leaves_none() -> None:
     """A program and its child outlive a time-out, and the interpreter of the tests ends."""
-    program = "import os, time; os.fork(); print(os.getpid(), flush=True); time.sleep(1000)"
+    program = "import os, time; os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(1000)"
     tests = f"""
 import subprocess, sys
 from tests import ROOT, forks

@@ -52,7 +52,10 @@ def test_many_groups_start_no_thread_and_open_no_descriptor() -> None:
         tensor = torch.ones(10)
         dist.all_reduce(tensor, group=group)
         assert tensor.tolist() == [1.0] * 10
-    assert (threads(), count("fd")) == before
+    assert (threads() <= before[0], count("fd")) == (
+        True,
+        before[1],
+    )  # a thread of an earlier test may have ended
 
 
 @pytest.mark.parametrize("lane_bits", [32, 16, 8])

@@ -219,27 +219,27 @@ def test_status_shows_jobs_ranks_and_rates(testbed: Up, job: list[Any]) -> None:
 def test_slots_that_a_job_has_used(testbed: Up, job: list[Any]) -> None:
     run = ("--run", testbed.run)
     assert re.search(
-        r"^job \d+.* on s1, versions of [\d,]+ slots: .*[\d,]+ final", inagg("slots", *run).stdout
+        r"^job \d+.* on s1, versions of [\d,]+ slots: .*[\d,]+ final", inagg_process("slots", *run).stdout
     )
-    every = inagg("slots", *run, "--all").stdout
+    every = inagg_process("slots", *run, "--all").stdout
     assert re.search(r"^\d+\.[01] +[\d,]+ +final +ranks 0-1 +-", every, re.MULTILINE), every
 
 
 def test_registers_of_a_running_switch(testbed: Up, job: list[Any]) -> None:
     run = ("--run", testbed.run)
-    listed = inagg("registers", *run).stdout
+    listed = inagg_process("registers", *run).stdout
     assert re.search(r"^InaggIngress.slot_epoch +16,384 +32", listed, re.MULTILINE), listed
-    epochs = json.loads(inagg("registers", *run, "slot_epoch", "--json").stdout)
+    epochs = json.loads(inagg_process("registers", *run, "slot_epoch", "--json").stdout)
     assert len(epochs) == 16384
     index, epoch = next((int(index), epoch) for index, epoch in epochs.items() if epoch)
-    shown = inagg("registers", *run, "slot_epoch", str(index)).stdout
+    shown = inagg_process("registers", *run, "slot_epoch", str(index)).stdout
     assert re.search(rf"^ *{index} +{epoch:,} +{epoch:#x}", shown, re.MULTILINE), shown
     for name, message in [
         (("none",), "the program has no register none; there are: InaggIngress.slot_epoch, "),
         (("pool", "70000"), "register InaggIngress.pool has the indices 0 to 65535, not 70000\n"),
         (("pool", "--switch", "s2"), "no switch s2; there are s1\n"),
     ]:
-        refused = inagg("registers", *run, *name)
+        refused = inagg_process("registers", *run, *name)
         assert refused.returncode == 1
         assert refused.stderr.startswith(f"inagg: {message}"), refused.stderr
 
