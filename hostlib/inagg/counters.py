@@ -10,7 +10,7 @@ from typing import Any, Self
 # Values that are not counts: a difference has their value at its end.
 _GAUGES = frozenset(
     {
-        *("job", "rank", "aggregation", "lane_bits", "narrowest_lane_bits", "segmentation"),
+        *("job", "rank", "aggregation", "lane_bits", "half_lane_bits", "narrowest_lane_bits", "segmentation"),
         *("longest_wait_s", "longest_wait_context"),
         *("goodput", "peak_rate", "link_rate"),
         *("window", "window_limit", "in_flight", "unicast_in_a_row"),

@@ -115,6 +115,14 @@ class Options(BaseModel):
         LaneBits,
         Field(description="bits of an element on the wire: 32, 16 or 8; the same on all ranks"),
     ] = 32
+    half_lane_bits: Annotated[
+        LaneBits | None,
+        Field(
+            description="bits of a float16 or bfloat16 element on the wire; by default `lane_bits` if that is 16 or 8, "
+            "else 16 in tensors of more than 4096 elements in groups of up to 32 ranks (float16: 8), and 32 in others; "
+            "the same on all ranks"
+        ),
+    ] = None
     slots: Annotated[
         int,
         Field(

@@ -35,7 +35,14 @@ from inagg.overloads import in_one_form
 from inagg.side_processes import RankMark
 from inagg.sums.calls import describe
 from inagg.sums.collectives import SwitchCollectives, Wanted
-from inagg.sums.elements import is_contiguous_float32, is_integer, takes
+from inagg.sums.elements import (
+    HALVES,
+    LEAST_HALVES,
+    is_contiguous_float32,
+    is_integer,
+    lane_bits_of,
+    takes,
+)
 from inagg.sums.operation import Operation
 from inagg.sums.own import OwnSums
 from inagg.torch_versions import GLOO_LACKS_REDUCE_SCATTER, GLOO_REDUCE_SCATTER_ONLY_SUMS
@@ -478,6 +485,12 @@ class ProcessGroup(ForwardingGroup):
         return {
             "path": self.path,
             "lane_bits": lanes,
+            "half_lane_bits": {
+                str(dtype).removeprefix("torch."): lane_bits_of(
+                    dtype, LEAST_HALVES, self.size(), self.options
+                )
+                for dtype in HALVES
+            },
             "narrowest_lane_bits": narrowest,
             **counts,
             **self._session.stats(),

@@ -138,10 +138,11 @@ def _tell_address(client: ControlClient, ranks: Assembly, options: Options) -> s
     An error is published where the other ranks wait for this one.
     """
     try:
-        try:
-            check_lanes(options.lane_bits, ranks.size)
-        except ValueError as error:
-            raise ConfigurationError(f"lane_bits: {error}") from error
+        for name, lane_bits in (("lane_bits", options.lane_bits), ("half_lane_bits", options.half_lane_bits)):
+            try:
+                check_lanes(lane_bits or 32, ranks.size)
+            except ValueError as error:
+                raise ConfigurationError(f"{name}: {error}") from error
         address = str(options.address or source_address(_destination(client, options)))
     except InaggError as error:
         ranks.publish(_address_of(ranks.rank) if ranks.rank else "job", {"error": describe(error)})

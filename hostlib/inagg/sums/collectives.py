@@ -11,11 +11,12 @@ from inagg.errors import ConfigurationError, InaggError
 from inagg.options import LaneBits, Options
 from inagg.profile import profile_range
 from inagg.sums.calls import describe, measure, sum_text
-from inagg.sums.elements import decode, divide_, encode, is_contiguous_float32, is_integer
+from inagg.sums.elements import decode, divide_, encode, is_contiguous_float32, is_integer, lane_bits_of
 from inagg.sums.operation import Operation
 from inagg.sums.queue import SumQueue
 from inagg.sums.reduction import Reduction
 from inagg.sums.work import SwitchWork
+from inagg_contract.lanes import LANE_WIDTHS
 
 # A contribution, the tensor that receives the result (None: no tensor), and the part of the result (None: all).
 Wanted = tuple[torch.Tensor, torch.Tensor | None, slice | None]
@@ -33,7 +34,7 @@ class SwitchCollectives:
 
     def __init__(self, queue: SumQueue, ranks: int, options: Options, tally: Tally) -> None:
         self.begun = 0  # calls
-        self.narrowest_call = 32  # the least lane_bits of calls that give them
+        self.narrowest_call = 32  # the least lane_bits of calls that give them, and of sums of half floats
         self.queue = queue
         self._ranks = ranks
         self._tally = tally
@@ -50,6 +51,9 @@ class SwitchCollectives:
     @options.setter
     def options(self, options: Options) -> None:
         self._options = options
+        self._of_lanes = {
+            lane_bits: options.model_copy(update={"lane_bits": lane_bits}) for lane_bits in LANE_WIDTHS
+        }
         # Integers are summed exactly, whatever the lane width of floats.
         self._exactly = options.model_copy(update={"lane_bits": 32, "rounding": "nearest"})
 
@@ -133,7 +137,11 @@ class SwitchCollectives:
             )
 
     def _options_for(self, tensor: torch.Tensor) -> Options:
-        return self._exactly if is_integer(tensor.dtype) else self._options
+        if is_integer(tensor.dtype):
+            return self._exactly
+        lane_bits = lane_bits_of(tensor.dtype, tensor.numel(), self._ranks, self._options)
+        self.narrowest_call = min(self.narrowest_call, lane_bits)
+        return self._of_lanes[lane_bits]
 
     def _submit(
         self, call: str, operation: Operation, wanted: Wanted, timeout_s: float, tallied: TalliedCall

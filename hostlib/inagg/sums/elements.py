@@ -4,7 +4,7 @@
 | type | as float32 | what comes back |
 |---|---|---|
 | float32 | itself | docs/protocol.md, 3.4 |
-| float16, bfloat16 | each exactly one element | the float32 sum, rounded once |
+| float16, bfloat16 | each exactly one element, by default in 16-bit lanes | the float32 sum, rounded once |
 | integers of 8 to 64 bits | one element for each digit | the sum modulo 2^bits, exact |
 
 **Integers.** An integer is written in balanced digits of b = 25 - g bits, from -2^(b-1) to 2^(b-1) - 1, where g =
@@ -20,13 +20,24 @@ import math
 
 import torch
 
+from inagg.options import Options
+from inagg_contract.lanes import LaneWidth
+
 # In integer tensors with more elements than this, digits take more time on a 100 Mbit/s link than the round trips of
 # gloo's ring (docs/backend.md has the measurement).
 MOST_INTEGERS = 4096
 
 DEVICES = ("cpu", "cuda")  # the switch sums tensors on these
 
-_FLOATS = frozenset({torch.float32, torch.float16, torch.bfloat16})
+# The most ranks that, by default, sum a type in 16-bit lanes: these leave at least 10 fraction bits to bfloat16, which
+# has 8 significant bits, and 12 to float16, which has 11. docs/protocol.md, 3.5, compares the errors with a ring's.
+_MOST_RANKS_IN_16_BITS = {torch.bfloat16: 32, torch.float16: 8}
+# In tensors with fewer half floats, these have 32-bit lanes: a few packets save no time, and a few numbers may be of
+# different kinds, and so of different magnitudes, such as a loss beside a number of tokens.
+LEAST_HALVES = 4097
+HALVES = tuple(_MOST_RANKS_IN_16_BITS)
+
+_FLOATS = frozenset({torch.float32, *HALVES})
 _GLOO_INTEGERS = frozenset({torch.int8, torch.uint8, torch.int32, torch.int64})
 _INTEGERS = _GLOO_INTEGERS | {torch.int16}
 
@@ -39,6 +50,18 @@ def summable(dtype: torch.dtype) -> bool:
 def is_integer(dtype: torch.dtype) -> bool:
     """Whether `dtype` is an integer type. Integers need 32-bit lanes and rounding to nearest."""
     return dtype in _INTEGERS
+
+
+def lane_bits_of(dtype: torch.dtype, elements: int, ranks: int, options: Options) -> LaneWidth:
+    """The lanes of a sum over `ranks` ranks of a tensor of this type with so many elements."""
+    if dtype in _INTEGERS:
+        return 32
+    if dtype not in _MOST_RANKS_IN_16_BITS:
+        return options.lane_bits
+    if options.half_lane_bits is not None:
+        return options.half_lane_bits
+    narrow = ranks <= _MOST_RANKS_IN_16_BITS[dtype] and elements >= LEAST_HALVES
+    return 16 if options.lane_bits == 32 and narrow else options.lane_bits
 
 
 def digits(dtype: torch.dtype, ranks: int) -> int:

@@ -352,6 +352,32 @@ def half_floats_are_summed_in_float32_and_rounded_once() -> None:
 
 
 @case
+def large_tensors_of_half_floats_have_lanes_of_16_bits() -> None:
+    group = dist.group.WORLD
+    assert isinstance(group, inagg.ProcessGroup)
+    options, alone = group.options, dist.get_world_size() == 1
+    for dtype in (torch.float16, torch.bfloat16):
+        inputs = normals(9000, dtype=dtype)
+        rounding = torch.finfo(dtype).eps / 2 * inputs.sum(0).abs()
+        results = []
+        for lane_bits in (None, 16, 32):
+            group.options = options.model_copy(update={"half_lane_bits": lane_bits})
+            tensor = normal(dist.get_rank(), 9000).to(dtype)
+            dist.all_reduce(tensor)
+            assert (
+                (tensor.double() - inputs.sum(0)).abs() <= bound(inputs, lane_bits or 16) + rounding
+            ).all()
+            results.append(tensor)
+        assert torch.equal(results[0], results[1])
+        assert torch.equal(results[0], results[2]) is alone  # nothing is rounded there
+        whole = torch.zeros(3, 9000, dtype=dtype)
+        dist.all_reduce(whole)
+        assert not whole.any()
+    group.options = options
+    assert inagg.stats()["half_lane_bits"] == {"float16": 16, "bfloat16": 16}
+
+
+@case
 def premultiplied_sums() -> None:
     factor = 1 / (dist.get_rank() + 2)
     tensor = normal(dist.get_rank(), 700)
