@@ -251,6 +251,26 @@ def test_the_bench_command_writes_its_rows(tmp_path: Path) -> None:
     assert {"switch.log", "controller.log", "bench-1-rank0.log"} <= {path.name for path in logs.iterdir()}
 
 
+@pytest.mark.long
+def test_the_bench_command_sums_half_floats(tmp_path: Path) -> None:
+    backends = [word for name in ("gloo", "inagg", "inagg:32") for word in ("--backend", name)]
+    size = ("--dtype", "bfloat16", "--workers", "3", "--elements", "20000", "--link", "unshaped")
+    json_path = tmp_path / "rows.json"
+    done = inagg(
+        *("bench", "allreduce", *size, *backends, "--iters", "2", "--json", str(json_path)), folder=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(json_path.read_text())["rows"]
+    assert [(row["dtype"], row["lane_bits"], row["theory_bytes"], row["checked"]) for row in rows] == [
+        ("bfloat16", None, pytest.approx(4 / 3 * 40_000), True),
+        ("bfloat16", 16, 40_000, True),
+        ("bfloat16", 32, 80_000, True),
+    ]
+    for row in rows:
+        assert row["algbw_MBps"] == pytest.approx(40_000 / row["time_ms"]["p50"] / 1e3)
+    assert "20,000 bfloat16 (40,000 bytes), 3 workers" in done.stdout
+
+
 def test_jumbo_frames_carry_32_words(tmp_path: Path) -> None:
     size = ("--workers", "2", "--elements", "100000", "--link", "unshaped", "--mtu", "9000", "--iters", "2")
     json_path = tmp_path / "rows.json"

@@ -260,8 +260,10 @@ def title(bench: AllReduceBench) -> str:
     """Title of a table of the rows."""
     workers = ", ".join(str(count) for count in dict.fromkeys(case.workers for case in bench.cases))
     elements = ", ".join(f"{count:,}" for count in dict.fromkeys(case.elements for case in bench.cases))
-    sizes = ", ".join(f"{4 * count:,}" for count in dict.fromkeys(case.elements for case in bench.cases))
-    text = f"all-reduce of {elements} float32 ({sizes} bytes), {workers} workers, {bench.link_name}"
+    (kind,) = {case.element_type for case in bench.cases}
+    size = kind.bits // 8
+    sizes = ", ".join(f"{size * count:,}" for count in dict.fromkeys(case.elements for case in bench.cases))
+    text = f"all-reduce of {elements} {kind.name} ({sizes} bytes), {workers} workers, {bench.link_name}"
     text += f", switch: {bench.switch}"
     text += f", MTU {bench.link.mtu}" if bench.link.mtu != 1500 else ""
     if not bench.fabric.is_star:

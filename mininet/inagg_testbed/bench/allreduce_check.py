@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inputs of the all-reduce benchmark with exactly known sums, and error bounds of the results.
 
-Inputs resemble gradients (normal, mean 0, all 24 significand bits of a float32 in use) but lie on a grid of 2^-40
-within -8 and 8, so that a float64 sum of up to 64 of them is exact. They repeat with PERIOD, which is odd and longer
+Inputs resemble gradients (normal, mean 0, all significant bits of the type in use) but lie on a grid of 2^-40 within -8
+and 8, so that a float64 sum of up to 64 of them is exact. They repeat with PERIOD, which is odd and longer
 than the elements of a packet: so results in which two packets are swapped are wrong. Each iteration uses another window
 of the inputs: so a result of the previous iteration is wrong.
 """
@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inagg_testbed.bench.element_types import ELEMENT_TYPES, ElementType
+
 GRID_BITS = 40
 LARGEST = 8.0
 PERIOD = 2**20 - 3  # a prime
-FLOAT32_UNIT = 2.0**-24
-FLOAT32_FLOOR = 2.0**-150
+FLOAT32 = ELEMENT_TYPES["float32"]
 _PIECE = 2**17  # elements compared at once: their float64 temporaries stay in the cache
 
 Float32 = npt.NDArray[np.float32]
@@ -42,10 +43,24 @@ def inputs(seed: int) -> str:
     )
 
 
-def one_period(seed: int, rank: int) -> Float32:
-    """One period of the inputs of `rank`: PERIOD float32, determined by the seed."""
+def one_period(seed: int, rank: int, kind: ElementType = FLOAT32) -> Float32:
+    """One period of the inputs of `rank`: PERIOD numbers of the type `kind`, determined by the seed."""
     values = np.random.default_rng([seed, rank]).standard_normal(PERIOD)
-    return np.clip(np.rint(values * 2.0**GRID_BITS) / 2.0**GRID_BITS, -LARGEST, LARGEST).astype(np.float32)
+    on_grid = np.clip(np.rint(values * 2.0**GRID_BITS) / 2.0**GRID_BITS, -LARGEST, LARGEST)
+    return rounded(on_grid.astype(np.float32), kind)
+
+
+def rounded(values: Float32, kind: ElementType) -> Float32:
+    """Finite numbers, rounded to the nearest of a type, ties to even."""
+    if kind.name == "float16":
+        return values.astype(np.float16).astype(np.float32)
+    dropped = FLOAT32.significant_bits - kind.significant_bits
+    if dropped == 0:
+        return values
+    pattern = values.view(np.uint32)
+    odd = (pattern >> dropped) & 1
+    kept = (pattern + ((1 << (dropped - 1)) - 1) + odd) >> dropped << dropped
+    return kept.view(np.float32)
 
 
 def fill(target: npt.NDArray[Any], period: npt.NDArray[Any], start: int) -> None:
@@ -67,13 +82,14 @@ def window(period: npt.NDArray[Any], start: int, length: int) -> npt.NDArray[Any
 class Expectation:
     """One period of the exact sum over all ranks, of the sum of magnitudes, and of the largest magnitude."""
 
-    def __init__(self, seed: int, workers: int) -> None:
+    def __init__(self, seed: int, workers: int, kind: ElementType = FLOAT32) -> None:
         self.workers = workers
+        self.kind = kind
         self.total = np.zeros(PERIOD)
         self.magnitude = np.zeros(PERIOD)
         self.largest = np.zeros(PERIOD, dtype=np.float32)
         for rank in range(workers):
-            values = one_period(seed, rank)
+            values = one_period(seed, rank, kind)
             self.total += values
             np.abs(values, out=values)
             self.magnitude += values
@@ -86,17 +102,18 @@ class Expectation:
     def compare(self, result: Float32, start: int, *, lane_bits: int | None, words: int) -> Comparison:
         """Compare the sum of elements start, start + 1, ... with the exact sum.
 
-        lane_bits: lane width of a sum in packets of `words` words; None: a float32 sum in any order.
+        lane_bits: lane width of a sum in packets of `words` words; None: a sum in the type, in any order.
         """
         block = 1 if lane_bits is None else words * 2048 // lane_bits
         largest_error, loosest, wrong = 0.0, 0.0, None
         for offset, piece in _pieces(result, block):
             total = window(self.total, start + offset, len(piece))
             if lane_bits is None:
-                bound = float_sum_bound(window(self.magnitude, start + offset, len(piece)), self.workers)
+                magnitude = window(self.magnitude, start + offset, len(piece))
+                bound = float_sum_bound(magnitude, self.workers, self.kind)
             else:
                 largest = window(self.largest, start + offset, len(piece))
-                bound = lane_sum_bound(total, largest, self.workers, lane_bits, block)
+                bound = lane_sum_bound(total, largest, self.workers, lane_bits, block, self.kind)
             error = np.abs(piece - total)
             beyond = ~(error <= bound)
             if wrong is None and beyond.any():
@@ -113,9 +130,9 @@ def _pieces(result: Float32, block: int) -> Iterator[tuple[int, Float32]]:
         yield offset, result[offset : offset + size]
 
 
-def float_sum_bound(magnitude: Float64, workers: int) -> Float64:
-    """Error bound of a float32 sum in any order: gamma(N-1) sum |x| (Higham, Accuracy and Stability, section 4.2)."""
-    steps = (workers - 1) * FLOAT32_UNIT
+def float_sum_bound(magnitude: Float64, workers: int, kind: ElementType = FLOAT32) -> Float64:
+    """Error bound of a sum in any order: gamma(N-1) sum |x| (Higham, Accuracy and Stability, section 4.2)."""
+    steps = (workers - 1) * kind.unit
     return steps / (1 - steps) * magnitude
 
 
@@ -130,10 +147,14 @@ def block_exponents(largest: Float32, fraction_bits: int, block: int) -> npt.NDA
     return exponents
 
 
-def lane_sum_bound(total: Float64, largest: Float32, workers: int, lane_bits: int, block: int) -> Float64:
-    """The error bound of docs/protocol.md, 3.4, for each element."""
+def lane_sum_bound(
+    total: Float64, largest: Float32, workers: int, lane_bits: int, block: int, kind: ElementType = FLOAT32
+) -> Float64:
+    """The error bound of docs/protocol.md, 3.4, for each element, and of a rounding to `kind`."""
     fraction_bits = lane_bits - 1 - (workers - 1).bit_length()
     exponents = block_exponents(largest, fraction_bits, block)
     quantisation = np.repeat(workers * np.exp2(exponents - fraction_bits - 1.0), block)[: len(total)]
-    bound: Float64 = quantisation + FLOAT32_UNIT * (np.abs(total) + quantisation) + FLOAT32_FLOOR
+    bound: Float64 = quantisation + FLOAT32.unit * (np.abs(total) + quantisation) + FLOAT32.floor
+    if kind is not FLOAT32:
+        bound += kind.unit * (np.abs(total) + bound) + kind.floor
     return bound

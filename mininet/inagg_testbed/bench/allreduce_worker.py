@@ -23,9 +23,10 @@ import torch.distributed as dist
 import inagg
 from inagg.membership.control import ControlClient
 from inagg_baselines.collectives import make
-from inagg_testbed.bench.allreduce_check import Expectation, Float32, fill, one_period
+from inagg_testbed.bench.allreduce_check import Expectation, Float32, fill, one_period, window
 from inagg_testbed.bench.busiest_link import HostLinks, busiest
 from inagg_testbed.bench.cpu import cpu_seconds
+from inagg_testbed.bench.element_types import ELEMENT_TYPES
 from inagg_testbed.bench.plan import SUMMING, BackendSpec, Plan
 from inagg_testbed.bench.theory import racks_of
 from inagg_testbed.events import EventLog, sent_segments
@@ -59,10 +60,10 @@ class Groups:
             dist.destroy_process_group(group)
 
     def of(self, spec: BackendSpec) -> Any:
-        """The inagg group of a backend, with the backend's lane width set."""
+        """The inagg group of a backend, with the backend's lane width set for all float types."""
         # The constructor validates the value; model_copy does not.
         group = self.inagg[spec.name]
-        settings = group.options.model_dump() | {"lane_bits": spec.lane_bits}
+        settings = group.options.model_dump() | dict.fromkeys(("lane_bits", "half_lane_bits"), spec.lane_bits)
         group.options = type(group.options)(**settings)
         return group
 
@@ -125,7 +126,8 @@ class CaseRunner:
     ) -> None:
         self.plan, self.number, self.case = plan, number, plan.cases[number]
         self._groups, self._inputs, self._expectation = groups, inputs, expectation
-        self._tensors = [torch.empty(self.case.elements) for _ in range(self.case.back_to_back)]
+        dtype = getattr(torch, self.case.dtype)
+        self._tensors = [torch.empty(self.case.elements, dtype=dtype) for _ in range(self.case.back_to_back)]
         self._pids = [os.getpid(), *(plan.cpu_pids if dist.get_rank() == 0 else ())]
         self._loss = LossControl(plan.ports, plan.token_file)
         self._links = HostLinks(plan.links if dist.get_rank() == 0 else ())
@@ -148,7 +150,10 @@ class CaseRunner:
     def _measure(self, spec: BackendSpec, start: int) -> dict[str, Any]:
         """Time and check one iteration."""
         for number, tensor in enumerate(self._tensors):
-            fill(tensor.numpy(), self._inputs, start + number)
+            if tensor.dtype == torch.float32:
+                fill(tensor.numpy(), self._inputs, start + number)
+            else:
+                tensor.copy_(torch.from_numpy(window(self._inputs, start + number, len(tensor))))
         gloo = self._groups.gloo
         crossed = self._links.read()
         chunks = self._groups.chunks(spec)
@@ -176,13 +181,13 @@ class CaseRunner:
         """The digest of the results, which must be the same on all ranks; on rank 0 also their errors."""
         digest = hashlib.blake2b(digest_size=8)
         for tensor in self._tensors:
-            digest.update(tensor.numpy().data)
+            digest.update(tensor.view(torch.uint8).numpy().data)
         findings: dict[str, Any] = {"digest": digest.hexdigest()}
         if self._expectation is None:
             return findings
         findings |= {"max_abs_error": 0.0, "bound": 0.0, "wrong_index": None}
         for number, tensor in enumerate(self._tensors):
-            result = tensor.numpy()
+            result = tensor.float().numpy()
             found = self._expectation.compare(
                 result, start + number, lane_bits=spec.lane_bits, words=self.plan.words
             )
@@ -200,15 +205,16 @@ class CaseRunner:
 
 
 def run(plan: Plan, log: EventLog) -> None:
-    """Run all cases. Consecutive cases with the same number of workers share their groups."""
+    """Run all cases. Consecutive cases with the same number of workers and the same type share their groups."""
     rank = dist.get_rank()
-    inputs = one_period(plan.seed, rank)
     numbered = enumerate(plan.cases)
-    for workers, cases in groupby(numbered, key=lambda pair: pair[1].workers):
+    for (workers, dtype), cases in groupby(numbered, key=lambda pair: (pair[1].workers, pair[1].dtype)):
+        kind = ELEMENT_TYPES[dtype]
+        inputs = one_period(plan.seed, rank, kind)
         here = list(cases)
         groups = Groups(workers, plan.racks, {backend for _, case in here for backend in case.backends})
         if groups.member:
-            expectation = Expectation(plan.seed, workers) if rank == 0 else None
+            expectation = Expectation(plan.seed, workers, kind) if rank == 0 else None
             for number, _ in here:
                 CaseRunner(plan, number, groups, inputs, expectation).run(log)
         groups.close()

@@ -19,6 +19,7 @@ from inagg_contract.aggregation import (
     uses_switches,
 )
 from inagg_contract.lanes import LANE_WIDTHS, LaneWidth
+from inagg_testbed.bench.element_types import ELEMENT_TYPES, ElementName, ElementType
 from inagg_testbed.errors import ConfigurationError
 
 LANE_BITS = LANE_WIDTHS[::-1]  # in the order of the plots
@@ -71,12 +72,12 @@ class BackendSpec:
     lane_bits: LaneWidth | None
 
     @classmethod
-    def parse(cls, text: str) -> "BackendSpec":
-        """Parse a backend. Raises ValueError."""
+    def parse(cls, text: str, default: LaneWidth = LANE_BITS[0]) -> "BackendSpec":
+        """Parse a backend. default: the bits of lanes without `:BITS`. Raises ValueError."""
         name, _, bits = text.partition(":")
         if text in BASELINES:
             return cls(name=name, lane_bits=None)
-        widths = {"": LANE_BITS[0]} | {str(width): width for width in LANE_BITS}
+        widths = {"": default} | {str(width): width for width in LANE_BITS}
         if name in SUMMING and bits in widths:
             return cls(name=name, lane_bits=widths[bits])
         known = ", ".join(f"{summed}:{width}" for summed in SUMMING for width in LANE_BITS)
@@ -119,6 +120,12 @@ class Case:
     back_to_back: int = 1
     losses: tuple[float, ...] = (0.0,)
     experiment: str = "allreduce"
+    dtype: ElementName = "float32"
+
+    @property
+    def element_type(self) -> ElementType:
+        """The type of the tensors."""
+        return ELEMENT_TYPES[self.dtype]
 
     def contestants(self) -> Iterator[tuple[str, float]]:
         """(backend, loss) in the order of a round."""

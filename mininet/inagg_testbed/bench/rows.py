@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the rows of `inagg bench allreduce` from the events of its workers.
 
-Definitions, for a tensor of S bytes (float32), N workers and time t of an iteration on the slowest rank:
+Definitions, for a tensor of S bytes, N workers and time t of an iteration on the slowest rank:
 - times_ms: t of each iteration; time_ms: their median, 95th percentile and minimum.
 - ratio_to_gloo: median of the per-round ratios of gloo's t to the row's t. None without gloo, and for rows with loss,
   because gloo runs without loss.
@@ -9,7 +9,7 @@ Definitions, for a tensor of S bytes (float32), N workers and time t of an itera
   quarter slower. None for a row without loss, or if only loss was measured.
 - algbw = S / t, busbw = algbw x 2(N-1)/N, as in nccl-tests (doc/PERFORMANCE.md), in 10^6 bytes a second.
 - line_rate_fraction: payload bits that the algorithm must send over its busiest link, divided by link rate x t
-  (`theory`: elements x W in each direction for inagg with W-bit lanes, 2(N-1)/N x 32 x elements for gloo's ring).
+  (`theory`: elements x W in each direction for inagg with W-bit lanes, 2(N-1)/N x a type's bits x elements for gloo).
   Headers (4% for inagg, 4% for TCP) and guard bits are overhead, so 1.0 cannot be reached. None on unshaped links.
 - link_bytes: median over the iterations of the bytes of frames on the busiest link of a host, servers' hosts included,
   in the busier direction, for each all-reduce. They are the kernel's counts at the switch's end (`network.traffic`),
@@ -27,8 +27,8 @@ Definitions, for a tensor of S bytes (float32), N workers and time t of an itera
 - packets: packets sent by all ranks in all timed iterations, retransmissions included; TCP segments for gloo.
 - retransmits: the retransmitted ones among packets.
 - max_abs_error: the greatest |result - exact sum| over all elements and iterations.
-- bound: the greatest of the error bounds of the elements (docs/protocol.md 3.4 for inagg; float32 summation in any
-  order for gloo).
+- bound: the greatest of the error bounds of the elements (docs/protocol.md 3.4 for inagg, and one rounding to the type;
+  summation in the type in any order for gloo).
 - transport: medians of the transport's figures after each iteration (window, RTTs, RTO); None for gloo.
 """
 
@@ -40,12 +40,11 @@ from typing import Any
 
 import numpy as np
 
+from inagg_baselines.theory import Theory
 from inagg_testbed.bench.plan import INAGG, INAGG_SERVER, INAGG_SERVER_1, INAGG_SHARED, BackendSpec, Case
 from inagg_testbed.bench.theory import theory, theory_bytes
 from inagg_testbed.network.fabric import STAR, RankOrder
 from inagg_testbed.network.workers import Event
-
-_FLOAT32_BITS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +155,7 @@ def _settings(conditions: Conditions, one: Series) -> dict[str, Any]:
         "lane_bits": one.spec.lane_bits,
         "workers": one.case.workers,
         "elements": one.case.elements,
-        "dtype": "float32",
+        "dtype": one.case.dtype,
         "topology": conditions.topology,
         "rank_order": conditions.rank_order,
         "link": conditions.link_name,
@@ -187,7 +186,7 @@ def _times(conditions: Conditions, one: Series, lossless: Mapping[tuple[int, str
         "algbw_MBps": algbw,
         "busbw_MBps": algbw * 2 * (case.workers - 1) / case.workers,
         "line_rate_fraction": line_rate_fraction(
-            theory_bytes(theory(one.spec, case.workers, conditions.racks), one.spec, case.elements),
+            _theory_bytes(theory(one.spec, case.workers, conditions.racks), one),
             conditions.rate_bps,
             median,
         ),
@@ -200,7 +199,7 @@ def _crossed(conditions: Conditions, one: Series) -> dict[str, Any]:
     known = theory(one.spec, one.case.workers, conditions.racks)
     return {
         "link_bytes": statistics.median(measured) if measured else None,
-        "theory_bytes": theory_bytes(known, one.spec, one.case.elements),
+        "theory_bytes": _theory_bytes(known, one),
         "theory": known.formula,
         "steps": known.steps,
         "in_switch": _in_switch(one),
@@ -217,8 +216,12 @@ def _in_switch(one: Series) -> float | None:
     return chunks["switches"] / chunks.total()
 
 
+def _theory_bytes(known: Theory, one: Series) -> float:
+    return theory_bytes(known, one.spec, one.case.elements, one.case.element_type.bits)
+
+
 def _tensor_bytes(case: Case) -> float:
-    return case.elements * _FLOAT32_BITS / 8
+    return case.elements * case.element_type.bits / 8
 
 
 def _cpu_seconds(one: Series) -> float:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each way of summing sends over the busiest link of a host, and in how many steps.
 
-S is the size of a tensor in lanes (4, 2 or 1 bytes an element), N the number of workers. Bytes are those of elements,
-in each direction of the link. A step is a message of one host to another that must arrive before the next is sent:
+S is the size of a tensor in lanes (4, 2 or 1 bytes an element; for gloo of the tensor itself), N the number of workers.
+Bytes are those of elements, in each direction of the link. A step is a message of one host to another that must arrive
+before the next is sent:
 
 inagg           S in one step: a contribution to the switch and, in the same round trip, the result from it.
 inagg-shared    S + S/k in 2 steps, with k servers, the greatest power of two of the ranks' processes. A rank sends its
@@ -29,8 +30,6 @@ from inagg_testbed.bench.plan import (
     BackendSpec,
 )
 
-_FLOAT32_BITS = 32
-
 _THEORIES: Mapping[str, Callable[[int], Theory]] = {
     INAGG: lambda _: Theory(1.0, "S", 1),
     INAGG_SHARED: lambda workers: Theory(1 + 1 / (1 << (workers.bit_length() - 1)), "S + S/k", 2),
@@ -53,6 +52,6 @@ def racks_of(workers: int, racks: Racks) -> list[list[int]]:
     return [rack for rack in within if rack]
 
 
-def theory_bytes(known: Theory, spec: BackendSpec, elements: int) -> float:
-    """Bytes of elements on the busiest link of a host, in one direction."""
-    return known.share * (spec.lane_bits or _FLOAT32_BITS) / 8 * elements
+def theory_bytes(known: Theory, spec: BackendSpec, elements: int, element_bits: int = 32) -> float:
+    """Bytes of elements on the busiest link of a host, in one direction. element_bits: of the tensor's type."""
+    return known.share * (spec.lane_bits or element_bits) / 8 * elements

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from inagg_baselines.catalog import BASELINES
+from inagg_testbed.bench.element_types import ELEMENT_TYPES, ElementName
 from inagg_testbed.bench.plan import MAX_LOSS, BackendSpec, Case
 from inagg_testbed.cli import jobs
 from inagg_testbed.cli.options import (
@@ -67,6 +68,10 @@ BackToBackOption = Annotated[
     int,
     typer.Option(min=1, help="All-reduces in an iteration; its time is the mean of them. For small tensors."),
 ]
+DtypeOption = Annotated[
+    ElementName,
+    typer.Option(help="Type of the elements. Of 16-bit floats, inagg without bits uses 16-bit lanes."),
+]
 LossesOption = Annotated[
     list[float] | None,
     typer.Option(
@@ -86,10 +91,10 @@ GlooPathOption = Annotated[
 ]
 
 
-def _backends(texts: Iterable[str]) -> tuple[str, ...]:
-    """The backends by the names that cases use. Raises ConfigurationError."""
+def _backends(texts: Iterable[str], dtype: ElementName = "float32") -> tuple[str, ...]:
+    """The backends by the names that cases use. dtype: what they sum. Raises ConfigurationError."""
     try:
-        return tuple(str(BackendSpec.parse(text)) for text in texts)
+        return tuple(str(BackendSpec.parse(text, ELEMENT_TYPES[dtype].lane_bits)) for text in texts)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
 
@@ -104,6 +109,7 @@ def allreduce(
     uplink: UplinkOption = None,
     rank_order: RankOrderOption = "contiguous",
     mtu: MtuOption = 1500,
+    dtype: DtypeOption = "float32",
     iters: Annotated[int, typer.Option(min=1, help="Timed iterations of each backend.")] = 10,
     warmup: Annotated[int, typer.Option(min=0)] = 2,
     back_to_back: BackToBackOption = 1,
@@ -119,7 +125,7 @@ def allreduce(
     """Time all-reduce on several backends in turn; check each sum.
 
     algbw and busbw are defined as in nccl-tests, in MB/s. "line rate" is the payload bits that the algorithm must send
-    over its busiest link (elements times lane bits for inagg; 2(N-1)/N times 32 bits times elements for gloo's ring),
+    over its busiest link (elements times lane bits for inagg; 2(N-1)/N times the tensor's bits for gloo's ring),
     divided by link rate times time. "vs gloo" is the median of the per-round ratios of gloo's time to the backend's.
     "CPU s/GB" is the CPU time of workers, switches, servers and kernel for each GB of tensor. A second table has the
     bytes on the busiest link of a host beside theory. Over --switch bridge, gloo and servers can be measured. Exit
@@ -134,7 +140,7 @@ def allreduce(
     with errors_explained():
         from inagg_testbed.bench.allreduce import AllReduceBench
 
-        specs = _backends(backend)
+        specs = _backends(backend, dtype)
         default = chosen_fabric(topology, None, rank_order, uplink).size
         counts = workers or [default]
         cases = tuple(
@@ -146,6 +152,7 @@ def allreduce(
                 warmup=warmup,
                 back_to_back=back_to_back,
                 losses=tuple(loss or (0.0,)),
+                dtype=dtype,
             )
             for count in counts
             for size in elements

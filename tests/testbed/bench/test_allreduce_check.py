@@ -6,7 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
+from inagg_simulator.reference import all_reduce_array
 from inagg_testbed.bench.allreduce_check import (
     PERIOD,
     Expectation,
@@ -14,8 +16,10 @@ from inagg_testbed.bench.allreduce_check import (
     float_sum_bound,
     lane_sum_bound,
     one_period,
+    rounded,
     window,
 )
+from inagg_testbed.bench.element_types import ELEMENT_TYPES
 
 SEED, WORKERS = 7, 5
 LANES = [None, 32, 16, 8]
@@ -99,6 +103,40 @@ def test_the_right_sum_passes(expectation: Expectation, lane_bits: int | None, l
     found = expectation.compare(result, 3, lane_bits=lane_bits, words=4)
     assert found.wrong_index is None
     assert 0 < found.max_abs_error <= found.bound
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_inputs_are_rounded_to_the_type_as_torch_rounds(dtype: torch.dtype) -> None:
+    kind = ELEMENT_TYPES[str(dtype).removeprefix("torch.")]  # type: ignore[index]  # they have torch's names
+    exact = torch.from_numpy(one_period(SEED, 0))
+    ties = torch.tensor([1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-11, 1 + 3 * 2.0**-11, -(1 + 2.0**-8), 0.0])
+    for values in (exact, ties):
+        assert torch.equal(torch.from_numpy(rounded(values.numpy(), kind)), values.to(dtype).float())
+    finfo = torch.finfo(dtype)
+    assert (kind.bits, kind.unit, kind.floor) == (
+        finfo.bits,
+        finfo.eps / 2,
+        finfo.smallest_normal * finfo.eps / 2,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_sums_of_half_floats_are_held_to_their_bounds(dtype: torch.dtype) -> None:
+    kind = ELEMENT_TYPES[str(dtype).removeprefix("torch.")]  # type: ignore[index]
+    expected = Expectation(SEED, WORKERS, kind)
+    inputs = torch.stack([torch.from_numpy(one_period(SEED, rank, kind)[:5000]) for rank in range(WORKERS)])
+    ring = inputs[0].to(dtype)
+    for one in inputs[1:]:
+        ring += one.to(dtype)
+    lanes = torch.from_numpy(all_reduce_array(inputs.numpy(), lane_bits=16, words=4)).to(dtype)
+    for result, lane_bits in ((ring, None), (lanes, 16)):
+        values = result.float().numpy()
+        found = expected.compare(values, 0, lane_bits=lane_bits, words=4)
+        assert found.wrong_index is None
+        assert 0.05 < found.max_abs_error / found.bound < 1
+        values[4321] += 0.25 if dtype == torch.bfloat16 else 0.05
+        assert expected.compare(values, 0, lane_bits=lane_bits, words=4).wrong_index == 4321
+    assert expected.compare(ring.float().numpy(), 0, lane_bits=32, words=4).wrong_index is not None
 
 
 @pytest.mark.parametrize("lane_bits", LANES)
