@@ -209,6 +209,7 @@ def test_128_workers(trees: Trees) -> None:
     trees.run(nested(4, 32), Example(128, 2, LARGE, Impairment(loss=0.01, jitter=0.001), 2**32 - 5, seed=1))
 
 
+@pytest.mark.long
 def test_1024_workers() -> None:
     switches = P4Switches(multicast=True)
     work = [Collective(70, 16, True, True)]

@@ -23,6 +23,7 @@ DATA = FRAME_HEADERS_BYTES + 4 * WORD_BYTES
 SIZES = {FRAME_HEADERS_BYTES, DATA}  # without and with words
 
 
+@pytest.mark.long
 def test_without_offloads_captures_and_the_trace_have_the_protocols_packets(tmp_path: Path) -> None:
     options = SwitchOptions(trace=True, pcap=tmp_path / "captures")
     at_host, captured, over = tmp_path / "h1.pcap", Captured(), threading.Event()

@@ -84,10 +84,12 @@ def seconds_until_each_ends(group: WorkerGroup) -> list[float]:
     [
         pytest.param("star", "s1", "s1", SUMS, id="star"),
         pytest.param("tree:2x2", "root", "root", SUMS, id="root", marks=LONG),
-        pytest.param("leaf-spine:2x2x2", "spine1", "leaf2", SUMS, id="leaf"),
-        pytest.param("leaf-spine:2x2x2", "spine1", "leaf2", GLOO, id="leaf, gloo", marks=LONG),
+        pytest.param("leaf-spine:2x2x2", "spine1", "leaf2", SUMS, id="leaf", marks=LONG),
+        pytest.param("leaf-spine:2x2x2", "spine1", "leaf2", GLOO, id="leaf, gloo"),
         pytest.param("leaf-spine:2x2x2", "leaf1", "leaf1", SUMS, id="leaf of the controller", marks=LONG),
-        pytest.param("leaf-spine:2x2x2", "leaf1", "leaf1", GLOO, id="leaf of the controller, gloo"),
+        pytest.param(
+            "leaf-spine:2x2x2", "leaf1", "leaf1", GLOO, id="leaf of the controller, gloo", marks=LONG
+        ),
     ],
 )
 def test_every_rank_names_a_dead_switch_in_time_and_the_next_job_is_right(

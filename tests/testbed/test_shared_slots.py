@@ -123,7 +123,7 @@ def counted_at_each(testbed: Testbed, name: str) -> dict[str, int]:
     ("topology", "servers", "switch"),
     [
         ("tree:2x2", 0, "model"),
-        ("leaf-spine:2x2x2", 1, "model"),
+        pytest.param("leaf-spine:2x2x2", 1, "model", marks=pytest.mark.long),
         pytest.param("tree:2x2", 0, "bmv2", marks=pytest.mark.bmv2),
     ],
 )

@@ -144,7 +144,7 @@ def test_a_killed_worker_is_reported_by_the_others_and_the_next_job_is_right(
     assert collect_sums(testbed, start_sums(testbed, "after-the-kill")) == lossless
 
 
-@pytest.mark.parametrize("name", ["switch", "controller"])
+@pytest.mark.parametrize("name", ["switch", pytest.param("controller", marks=pytest.mark.long)])
 def test_a_killed_service_is_named_in_mid_training_and_nothing_is_left(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:

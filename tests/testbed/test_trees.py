@@ -26,7 +26,11 @@ ELEMENTS = 500_000
 
 @pytest.mark.parametrize(
     ("topology", "order"),
-    [("tree:2x3", "interleaved"), ("tree:2x2x1", "contiguous"), ("leaf-spine:2x2x2", "contiguous")],
+    [
+        pytest.param("tree:2x3", "interleaved", marks=pytest.mark.long),
+        ("tree:2x2x1", "contiguous"),
+        ("leaf-spine:2x2x2", "contiguous"),
+    ],
 )
 def test_a_link_above_a_rack_carries_one_sum(tmp_path: Path, topology: str, order: RankOrder) -> None:
     fabric = Fabric.parse(topology, rank_order=order)
@@ -69,7 +73,7 @@ def test_the_benchmark_injects_loss_on_every_link_and_every_sum_is_right(tmp_pat
     assert lost == {"root": [], "leaf1": ["1", "101", "2"], "leaf2": ["1", "101", "2"]}
 
 
-@pytest.mark.parametrize("part", ["spine2", "leaf2:102"])
+@pytest.mark.parametrize("part", [pytest.param("spine2", marks=pytest.mark.long), "leaf2:102"])
 def test_a_switch_or_link_that_dies_fails_its_job_with_its_name_and_the_next_job_is_right(
     tmp_path: Path, part: str
 ) -> None:

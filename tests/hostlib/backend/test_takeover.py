@@ -167,6 +167,7 @@ def test_ranks_that_train_alone_are_warned_of_once(nccl: Run, gloo: Run) -> None
     assert "optimizer steps" not in gloo.log
 
 
+@pytest.mark.long
 def test_a_mesh_and_a_world_without_a_name(controller: str, tmp_path: Path) -> None:
     seen = run(controller, tmp_path, 4, "", "mesh", take_over="nccl")
     for rank, groups in enumerate(seen.each("mesh")):

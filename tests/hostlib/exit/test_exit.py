@@ -58,15 +58,15 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     [
         Case("before_join", "sigint"),
         Case("joining", "sigterm-handled"),
-        Case("probing", "sigint"),
+        pytest.param(Case("probing", "sigint"), marks=pytest.mark.long),
         Case("waiting", "sigterm"),
         Case("summing", "fall"),
-        Case("summing", "exception", fallen_back=True),
+        pytest.param(Case("summing", "exception", fallen_back=True), marks=pytest.mark.long),
         Case("joined", "fork", fallen_back=True),
         Case("failed", "exit", destroy=True),
         Case("summing", "fall", aggregation="server"),
         Case("joined", "exception", aggregation="shared"),
-        Case("crossed", "fall", aggregation="server"),
+        pytest.param(Case("crossed", "fall", aggregation="server"), marks=pytest.mark.long),
     ],
     ids=lambda case: case.name,
 )

@@ -197,12 +197,12 @@ LOST = "lost rank 1 ("
         ("exits", 1, "rank 1 (h2, 10.0.0.2) could not make the group: SystemExit: as programs do"),
         *(
             # The store ends with rank 0; that may be all that others see.
-            (how, rank, "rank 0" if rank == 0 else LOST)
-            for how in (
-                "killed before it has met the others",
-                "killed before gloo connects",
-                "killed as gloo connects",
-                "killed before it has joined",
+            pytest.param(how, rank, "rank 0" if rank == 0 else LOST, marks=marks)
+            for how, marks in (
+                ("killed before it has met the others", pytest.mark.long),
+                ("killed before gloo connects", pytest.mark.long),
+                ("killed as gloo connects", ()),
+                ("killed before it has joined", pytest.mark.long),
             )
             for rank in (0, 1)
         ),
@@ -271,6 +271,7 @@ def test_ranks_name_one_that_is_stopped_before_it_has_joined(network: Testbed, h
 
 @pytest.mark.netns
 @FORKED
+@pytest.mark.long
 def test_a_rank_that_is_busy_with_the_gil_held_while_it_joins_is_not_given_up(network: Testbed) -> None:
     group = network.launch([sys.executable, str(WORKER), "busy before it has joined", "1"], name="busy")
     group.follow(lambda *_: None, timeout_s=100, watch=network.services)

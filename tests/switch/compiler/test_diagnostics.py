@@ -429,15 +429,18 @@ def test_deep_nesting_is_refused(text: str) -> None:
         compile_to_cpp(text)
 
 
-def test_broken_programs_give_a_diagnostic_and_never_a_traceback() -> None:
+@pytest.mark.parametrize(
+    "seed", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)]
+)
+def test_broken_programs_give_a_diagnostic_and_never_a_traceback(seed: int) -> None:
     """Mutations of p4/inagg.p4: tokens dropped, doubled, swapped or replaced, and the text cut short."""
     whole = preprocess(INAGG_P4).text
     core_end = whole.index('p4/include/constants.p4"')
     start = whole.rindex("#", 0, core_end)
-    generator = random.Random(1)
+    generator = random.Random(seed)
     tokens = re.findall(r"\s+|\w+|[^\w\s]", whole[start:])
     places: list[tuple[int, int]] = []
-    for _ in range(150):
+    for _ in range(50):
         changed = list(tokens)
         for _ in range(generator.randint(1, 3)):
             place = generator.randrange(len(changed))
@@ -451,5 +454,5 @@ def test_broken_programs_give_a_diagnostic_and_never_a_traceback() -> None:
             generate(whole[:start] + "".join(changed))
         except CompileError as error:
             places.append((error.line, error.column))
-    assert len(places) > 75
+    assert len(places) > 25
     assert min(places) >= (1, 1)
