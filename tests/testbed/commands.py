@@ -3,8 +3,8 @@
 
 With the fixture `forked_processes`, the ranks that such a command starts are forked, too. A command needs a process if
 the test sends it a signal, reads it through a pipe, or holds its standard error against what gRPC may write there;
-`exec` and `shell`, because they become another program; `counters`, because it forks; `registers` and `slots`, because
-they move into the switch's network namespace.
+`exec` and `shell`, because they become another program; `counters`, because it forks; `registers` and `slots` of a
+star, because they move into the switch's network namespace.
 """
 
 import os

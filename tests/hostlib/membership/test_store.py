@@ -87,6 +87,7 @@ def test_a_value_is_not_waited_for_after_its_server_has_stopped() -> None:
         watch = Watch(store, 0, 1, "127.0.0.1")
         assert store.check(["words"])
         os.kill(server.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, server.pid, os.WSTOPPED)  # until then its threads may answer
         try:
             start = time.monotonic()
             with pytest.raises(dist.DistNetworkError):

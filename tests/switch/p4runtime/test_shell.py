@@ -307,6 +307,13 @@ def test_a_block_whose_condition_has_failed_is_not_run(run_file: RunFile) -> Non
     ]
 
 
+CTRL_C = (
+    "import os, signal; "
+    "signal.signal(signal.SIGINT, signal.default_int_handler); "  # which a shell's background jobs lack
+    "os.kill(os.getpid(), signal.SIGINT)"
+)
+
+
 @pytest.mark.parametrize(
     ("command", "status", "reason"),
     [
@@ -315,7 +322,7 @@ def test_a_block_whose_condition_has_failed_is_not_run(run_file: RunFile) -> Non
         ("import sys; sys.exit('no switch')", 1, "no switch\n"),
         ("exit(3)", 3, ""),
         ("quit", 1, ""),  # because a command has failed
-        ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", 130, ""),  # Ctrl-C
+        (CTRL_C, 130, ""),
     ],
 )
 def test_a_file_of_commands_may_end_early(run_file: RunFile, command: str, status: int, reason: str) -> None:
