@@ -219,12 +219,13 @@ class HttpsPresence:
         while not self._closed.is_set():
             try:
                 self._post(self._beats())
-                return
+                return  # the controller wants no more beats
             except httpx.TransportError as error:
                 _log.info("the presence connection broke, connecting again: %s", error)
             except RuntimeError:  # httpx's, of a client that has been closed
                 return
-            self._due = None
+            finally:
+                self._due = None
             self._closed.wait(self._interval_s)
 
     def _beats(self) -> Iterator[bytes]:

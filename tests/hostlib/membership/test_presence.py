@@ -2,6 +2,7 @@
 """What a rank knows of its own pauses if its beats go over TLS."""
 
 import threading
+import time
 from collections.abc import Iterator
 
 import httpx
@@ -24,6 +25,21 @@ def test_a_process_that_does_not_go_on_while_it_sends_a_beat_is_paused() -> None
     presence.close()
 
 
+def test_a_controller_that_wants_no_more_beats_is_no_pause() -> None:
+    def post(beats: Iterator[bytes]) -> httpx.Response:
+        next(beats)
+        next(beats)
+        answered.set()
+        return httpx.Response(200)
+
+    answered = threading.Event()
+    presence = HttpsPresence(post, interval_s=0.01)
+    assert answered.wait(10)
+    time.sleep(0.3)
+    assert presence.pause(0.2) == ""
+    presence.close()
+
+
 def test_a_connection_that_cannot_be_made_again_is_no_pause() -> None:
     broke = threading.Event()
 
@@ -39,7 +55,7 @@ def test_a_connection_that_cannot_be_made_again_is_no_pause() -> None:
     again, ends = threading.Event(), threading.Event()
     presence = HttpsPresence(post, interval_s=0.01)
     assert again.wait(10)
-    assert not ends.wait(0.3)
+    time.sleep(0.3)
     assert presence.pause(0.2) == ""
     ends.set()
     presence.close()
