@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # make demo    train a model through the switch and compare with gloo; SWITCH=bmv2 uses BMv2, not the switch model;
 #              TOPOLOGY=tree:2x4 uses a tree of switches
-# make test    the tests that can run on this machine (a quarter of an hour); without root or sudo, those that need neither
-# make test-long  more cases of what make test runs, such as other ways of summing, and tests that install packages
+# make test    most tests that can run on this machine (some 17 minutes); without root or sudo, those that need neither
+# make test-long  the tests and cases with the marker long: other ways of summing, other places of a fault, installations
 # make check   style, types, formatting
 # make bench   all-reduce compared with gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
 # make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes), or with

@@ -86,7 +86,7 @@ def seconds_until_each_ends(group: WorkerGroup) -> list[float]:
         pytest.param("tree:2x2", "root", "root", SUMS, id="root", marks=LONG),
         pytest.param("leaf-spine:2x2x2", "spine1", "leaf2", SUMS, id="leaf", marks=LONG),
         pytest.param("leaf-spine:2x2x2", "spine1", "leaf2", GLOO, id="leaf, gloo"),
-        pytest.param("leaf-spine:2x2x2", "leaf1", "leaf1", SUMS, id="leaf of the controller", marks=LONG),
+        pytest.param("leaf-spine:2x2x2", "leaf1", "leaf1", SUMS, id="leaf of the controller"),
         pytest.param(
             "leaf-spine:2x2x2", "leaf1", "leaf1", GLOO, id="leaf of the controller, gloo", marks=LONG
         ),

@@ -58,7 +58,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     [
         Case("before_join", "sigint"),
         Case("joining", "sigterm-handled"),
-        pytest.param(Case("probing", "sigint"), marks=pytest.mark.long),
+        Case("probing", "sigint"),
         Case("waiting", "sigterm"),
         Case("summing", "fall"),
         pytest.param(Case("summing", "exception", fallen_back=True), marks=pytest.mark.long),
