@@ -236,7 +236,7 @@ def _remedy(cause: str, figures: Mapping[str, Any]) -> str:
     remedy = _meaning(cause, figures)[1]
     narrower = [str(bits) for bits in (16, 8) if bits < figures["narrowest_lane_bits"]]
     if cause in ("link", "processors") and narrower:
-        remedy = f"{remedy} Or lane_bits of {' or '.join(narrower)}."
+        remedy = f"{remedy} Or lane_bits of {' or '.join(narrower)} (half floats: half_lane_bits)."
     places = _summed_in(figures)
     if cause in ("link", "processors", "switch") and places and 1 - places["switches"] > _SHARE_OF_SERVERS:
         remedy += (

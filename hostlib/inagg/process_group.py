@@ -129,7 +129,7 @@ class ProcessGroup(ForwardingGroup):
 
     @property
     def options(self) -> Options:
-        """The group's options. A change of `lane_bits`, `rounding` or `seed` applies to later sums.
+        """The group's options. A change of `lane_bits`, `half_lane_bits`, `rounding` or `seed` applies to later sums.
 
         All ranks must change them between the same two calls.
         """

@@ -134,7 +134,12 @@ def test_the_report_says_what_it_is_and_what_to_do(state: str, cause: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("lane_bits", "said"), [(32, " Or lane_bits of 16 or 8."), (16, " Or lane_bits of 8."), (8, "")]
+    ("lane_bits", "said"),
+    [
+        (32, " Or lane_bits of 16 or 8 (half floats: half_lane_bits)."),
+        (16, " Or lane_bits of 8 (half floats: half_lane_bits)."),
+        (8, ""),
+    ],
 )
 def test_only_lanes_narrower_than_the_groups_are_advised(lane_bits: int, said: str) -> None:
     busy = {"window_s": 10.0, "bytes_received": 40 * MB, "window": 64, "processor_s": 2.0}

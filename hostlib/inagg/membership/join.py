@@ -140,7 +140,8 @@ def _tell_address(client: ControlClient, ranks: Assembly, options: Options) -> s
     try:
         for name, lane_bits in (("lane_bits", options.lane_bits), ("half_lane_bits", options.half_lane_bits)):
             try:
-                check_lanes(lane_bits or 32, ranks.size)
+                if lane_bits is not None:
+                    check_lanes(lane_bits, ranks.size)
             except ValueError as error:
                 raise ConfigurationError(f"{name}: {error}") from error
         address = str(options.address or source_address(_destination(client, options)))

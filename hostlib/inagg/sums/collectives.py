@@ -34,7 +34,7 @@ class SwitchCollectives:
 
     def __init__(self, queue: SumQueue, ranks: int, options: Options, tally: Tally) -> None:
         self.begun = 0  # calls
-        self.narrowest_call = 32  # the least lane_bits of calls that give them, and of sums of half floats
+        self.narrowest_call = 32  # the least lane_bits of calls that give them
         self.queue = queue
         self._ranks = ranks
         self._tally = tally
@@ -139,9 +139,7 @@ class SwitchCollectives:
     def _options_for(self, tensor: torch.Tensor) -> Options:
         if is_integer(tensor.dtype):
             return self._exactly
-        lane_bits = lane_bits_of(tensor.dtype, tensor.numel(), self._ranks, self._options)
-        self.narrowest_call = min(self.narrowest_call, lane_bits)
-        return self._of_lanes[lane_bits]
+        return self._of_lanes[lane_bits_of(tensor.dtype, tensor.numel(), self._ranks, self._options)]
 
     def _submit(
         self, call: str, operation: Operation, wanted: Wanted, timeout_s: float, tallied: TalliedCall

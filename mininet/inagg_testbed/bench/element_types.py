@@ -13,7 +13,7 @@ class ElementType:
     """A float type, as torch names it.
 
     bits: of an element. significant_bits: of its significand, with the leading one. least: the exponent of its smallest
-    subnormal number. lane_bits: of a sum in lanes, by default.
+    subnormal number. lane_bits: of backends without `:BITS`, as in the library for large tensors of up to 8 ranks.
     """
 
     name: ElementName

@@ -81,9 +81,7 @@ def _ratios(rows: Sequence[Row]) -> Iterable[Verdict]:
         goal = goals.get((row["link"], row["workers"]))
         if goal is None or row["backend"] != INAGG or row["ratio_to_gloo"] is None:
             continue
-        wanted, ratio = goal.ratios.get(row["lane_bits"]), row["ratio_to_gloo"]
-        if wanted is None:
-            continue
+        wanted, ratio = goal.ratios[row["lane_bits"]], row["ratio_to_gloo"]
         what = f"{place(row)}: inagg:{row['lane_bits']} vs gloo"
         yield Verdict(what, f"{wanted:g}x", f"{ratio:.2f}x", ratio >= wanted)
 

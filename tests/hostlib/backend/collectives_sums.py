@@ -370,10 +370,17 @@ def large_tensors_of_half_floats_have_lanes_of_16_bits() -> None:
             results.append(tensor)
         assert torch.equal(results[0], results[1])
         assert torch.equal(results[0], results[2]) is alone  # nothing is rounded there
-        whole = torch.zeros(3, 9000, dtype=dtype)
-        dist.all_reduce(whole)
-        assert not whole.any()
-    group.options = options
+        group.options = options
+        ranks, rank = dist.get_world_size(), dist.get_rank()
+        inputs = normals(5000 * ranks, dtype=dtype)
+        part, whole = torch.empty(5000, dtype=dtype), normal(rank, 5000 * ranks).to(dtype)
+        dist.reduce_scatter(part, list(whole.chunk(ranks)))
+        dist.reduce(whole, dst=0)
+        wanted = inputs.sum(0)
+        off = bound(inputs, 16) + torch.finfo(dtype).eps / 2 * wanted.abs()
+        mine = slice(5000 * rank, 5000 * (rank + 1))
+        assert ((part.double() - wanted[mine]).abs() <= off[mine]).all()
+        assert rank != 0 or ((whole.double() - wanted).abs() <= off).all()
     assert inagg.stats()["half_lane_bits"] == {"float16": 16, "bfloat16": 16}
 
 

@@ -72,7 +72,7 @@ def sums_of_all_types_are_those_of_the_cpu(device: torch.device) -> None:
     ]
     cases += [(dtype, dist.ReduceOp.SUM) for dtype in (torch.int8, torch.uint8, torch.int32, torch.int64)]
     for dtype, operation in cases:
-        here = (normal(1001, 2) * 50).to(dtype)[:, 1]  # strided
+        here = (normal(4099 if dtype.is_floating_point else 1001, 2) * 50).to(dtype)[:, 1]  # strided
         there = here.to(device)
         dist.all_reduce(here, op=operation)
         dist.all_reduce(there, op=operation)

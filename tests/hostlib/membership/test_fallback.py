@@ -67,12 +67,13 @@ def test_every_rank_raises_and_the_message_names_the_rank_with_the_problem() -> 
     assert "rank 0 could not create the job: no answer from the controller" in second["message"]
 
 
+@pytest.mark.parametrize("name", ["lane_bits", "half_lane_bits"])
 def test_lanes_that_are_too_narrow_for_the_ranks_are_told_when_the_group_is_made(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("inagg.membership.join._OUTCOMES_PATIENCE", timedelta(0))  # nobody else comes
-    options = Options(controller="http://127.0.0.1:9", lane_bits=8)
-    with pytest.raises(ConfigurationError, match="lane_bits: lanes of 8 bits are too narrow for 65 workers"):
+    options = Options(controller="http://127.0.0.1:9", **{name: 8})
+    with pytest.raises(ConfigurationError, match=f"^{name}: lanes of 8 bits are too narrow for 65 workers"):
         join(Assembly(HashStore(), 1, 65, timedelta(seconds=5)), options)
 
 

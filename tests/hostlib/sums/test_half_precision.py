@@ -21,8 +21,8 @@ from tests import ROOT
 BLOCK = 512  # elements of a chunk of 4 words
 DRAWS: dict[str, Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]] = {
     "normal": lambda draw, shape: draw.standard_normal(shape),
-    "normal with a common mean": lambda draw, shape: 1 + draw.standard_normal(shape) / 10,
-    "Student's t with 3 degrees": lambda draw, shape: draw.standard_t(3, shape),
+    "normal with a common mean 10 times as great": lambda draw, shape: 1 + draw.standard_normal(shape) / 10,
+    "Student's t with 3 degrees of freedom, about": lambda draw, shape: draw.standard_t(3, shape),
     "normal, 1 of 20 not zero": lambda draw, shape: draw.standard_normal(shape) * (draw.random(shape) < 0.05),
 }
 
@@ -46,7 +46,7 @@ def drawn(
 
 
 @given(
-    name=st.sampled_from(["normal", "normal with a common mean"]),
+    name=st.sampled_from(["normal", "normal with a common mean 10 times as great"]),
     ranks=st.integers(3, 32),
     exponent=st.integers(-60, 60),
     seed=st.integers(0, 1 << 32),
@@ -58,25 +58,28 @@ def test_each_chunk_of_bfloat16_is_closer_to_the_sum_than_a_rings(
     assert (ours < theirs).all()
 
 
-# The table of docs/protocol.md, 3.5: the mean square error in 16-bit lanes divided by a ring's.
-TABLE = {
-    (torch.bfloat16, "normal"): (1.0, 0.40, 0.21, 0.12, 0.13),
-    (torch.bfloat16, "normal with a common mean"): (1.0, 0.53, 0.36, 0.22, 0.12),
-    (torch.bfloat16, "normal, 1 of 20 not zero"): (1.0, 1.0, 0.9, 0.8, 0.8),
-    (torch.bfloat16, "Student's t with 3 degrees"): (1.0, 0.5, 0.5, 1.1, 3),
-    (torch.float16, "normal"): (1.1, 0.57, 0.83, 2.1, 5),
-    (torch.float16, "normal with a common mean"): (1.0, 0.53, 0.36, 0.24, 0.15),
-    (torch.float16, "normal, 1 of 20 not zero"): (1.5, 2.2, 5, 11, 24),
-    (torch.float16, "Student's t with 3 degrees"): (3, 6, 20, 60, 200),
-}
 RANKS = (2, 4, 8, 16, 32)
 
 
-@pytest.mark.parametrize(("dtype", "name"), TABLE, ids=str)
+def page() -> dict[tuple[torch.dtype, str], list[float]]:
+    """The rows of the table of docs/protocol.md, 3.5, with elements of DRAWS."""
+    found, dtype = {}, torch.float32
+    section = (ROOT / "docs" / "protocol.md").read_text().partition("### 3.5")[2].partition("\n## ")[0]
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        dtype = getattr(torch, cells[0], dtype) if cells[0] else dtype
+        if len(cells) == 7 and cells[1] in DRAWS:
+            found[dtype, cells[1]] = [float(cell) for cell in cells[2:]]
+    return found
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_the_errors_are_those_of_the_page(dtype: torch.dtype, name: str) -> None:
-    for ranks, stated in zip(RANKS, TABLE[dtype, name], strict=True):
+    for ranks, stated in zip(RANKS, page()[dtype, name], strict=True):
         ours, theirs = square_errors(drawn(name, ranks, dtype, 200, seed=ranks))
-        assert ours.mean() / theirs.mean() == pytest.approx(stated, rel=0.4), ranks
+        varies = name.endswith("about")
+        assert ours.mean() / theirs.mean() == pytest.approx(stated, rel=0.6 if varies else 0.15), ranks
 
 
 def test_gradients_of_a_model_in_bfloat16_are_closer_to_the_sum_than_a_rings() -> None:
