@@ -16,7 +16,6 @@ from inagg.sums.operation import Operation
 from inagg.sums.queue import SumQueue
 from inagg.sums.reduction import Reduction
 from inagg.sums.work import SwitchWork
-from inagg_contract.lanes import LANE_WIDTHS
 
 # A contribution, the tensor that receives the result (None: no tensor), and the part of the result (None: all).
 Wanted = tuple[torch.Tensor, torch.Tensor | None, slice | None]
@@ -51,9 +50,6 @@ class SwitchCollectives:
     @options.setter
     def options(self, options: Options) -> None:
         self._options = options
-        self._of_lanes = {
-            lane_bits: options.model_copy(update={"lane_bits": lane_bits}) for lane_bits in LANE_WIDTHS
-        }
         # Integers are summed exactly, whatever the lane width of floats.
         self._exactly = options.model_copy(update={"lane_bits": 32, "rounding": "nearest"})
 
@@ -139,7 +135,10 @@ class SwitchCollectives:
     def _options_for(self, tensor: torch.Tensor) -> Options:
         if is_integer(tensor.dtype):
             return self._exactly
-        return self._of_lanes[lane_bits_of(tensor.dtype, tensor.numel(), self._ranks, self._options)]
+        lane_bits = lane_bits_of(tensor.dtype, tensor.numel(), self._ranks, self._options)
+        if lane_bits == self._options.lane_bits:
+            return self._options
+        return self._options.model_copy(update={"lane_bits": lane_bits})
 
     def _submit(
         self, call: str, operation: Operation, wanted: Wanted, timeout_s: float, tallied: TalliedCall
