@@ -19,7 +19,7 @@ from inagg_testbed.bench.allreduce_check import (
     rounded,
     window,
 )
-from inagg_testbed.bench.element_types import ELEMENT_TYPES
+from inagg_testbed.bench.element_types import ELEMENT_TYPES, ElementName, ElementType
 
 SEED, WORKERS = 7, 5
 LANES = [None, 32, 16, 8]
@@ -105,9 +105,9 @@ def test_the_right_sum_passes(expectation: Expectation, lane_bits: int | None, l
     assert 0 < found.max_abs_error <= found.bound
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_inputs_are_rounded_to_the_type_as_torch_rounds(dtype: torch.dtype) -> None:
-    kind = ELEMENT_TYPES[str(dtype).removeprefix("torch.")]  # type: ignore[index]  # they have torch's names
+@pytest.mark.parametrize("kind", ELEMENT_TYPES.values(), ids=lambda kind: kind.name)
+def test_inputs_are_rounded_to_the_type_as_torch_rounds(kind: ElementType) -> None:
+    dtype = getattr(torch, kind.name)
     exact = torch.from_numpy(one_period(SEED, 0))
     ties = torch.tensor([1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-11, 1 + 3 * 2.0**-11, -(1 + 2.0**-8), 0.0])
     for values in (exact, ties):
@@ -120,9 +120,9 @@ def test_inputs_are_rounded_to_the_type_as_torch_rounds(dtype: torch.dtype) -> N
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_sums_of_half_floats_are_held_to_their_bounds(dtype: torch.dtype) -> None:
-    kind = ELEMENT_TYPES[str(dtype).removeprefix("torch.")]  # type: ignore[index]
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_sums_of_half_floats_are_held_to_their_bounds(name: ElementName) -> None:
+    kind, dtype = ELEMENT_TYPES[name], getattr(torch, name)
     expected = Expectation(SEED, WORKERS, kind)
     inputs = torch.stack([torch.from_numpy(one_period(SEED, rank, kind)[:5000]) for rank in range(WORKERS)])
     ring = inputs[0].to(dtype)
