@@ -21,12 +21,12 @@ from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.network.workers import WorkerGroup
 from tests.testbed.conftest import OpenTestbed
 from tests.testbed.programs import PROGRAM, SUMS, launch, sum_rightly, switch_process
-from tests.waiting import wait_until
+from tests.waiting import BUSY_S, wait_until
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 # Of these the kernel takes 3 s to see that the controller's host is silent, and pings to the switch take 4 s.
-MOST_S = 10.0
+MOST_S = 10.0 + BUSY_S
 
 LONG = pytest.mark.long
 

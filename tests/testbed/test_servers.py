@@ -24,7 +24,7 @@ from tests import ROOT
 from tests.broken_sockets import COMPLAINT
 from tests.testbed.commands import inagg
 from tests.testbed.programs import PROGRAM, SUMS, launch, sum_rightly, weights
-from tests.waiting import wait_until
+from tests.waiting import BUSY_S, wait_until
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
@@ -32,7 +32,7 @@ WORKERS = 3
 ON_SERVERS = {"INAGG_AGGREGATION": "server", "INAGG_SERVERS": "registered"}
 
 # The controller notices that a server has ended, and tells the ranks.
-MOST_S = 10.0
+MOST_S = 10.0 + BUSY_S
 
 
 # Sums, until the server in rank 1's process fails.

@@ -19,12 +19,13 @@ from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from tests.testbed.commands import inagg
 from tests.testbed.programs import SUMS, launch, right_sum, sum_rightly, weights
+from tests.waiting import BUSY_S
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 WORKERS = 4
 SHARED = {"INAGG_AGGREGATION": "shared"}
-MOST_S = 10.0  # until every rank has ended after another has died
+MOST_S = 10.0 + BUSY_S  # until every rank has ended after another has died
 
 
 @pytest.fixture(scope="module")

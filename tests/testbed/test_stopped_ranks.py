@@ -12,12 +12,12 @@ from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.network.workers import WorkerGroup
 from tests.testbed.conftest import OpenTestbed
 from tests.testbed.programs import PROGRAM, SUMS, launch
-from tests.waiting import wait_until
+from tests.waiting import BUSY_S, wait_until
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 HOSTS = 3
-MOST_S = 10.0
+MOST_S = 10.0 + BUSY_S
 
 GATHERS = f"""{PROGRAM}
 while True:

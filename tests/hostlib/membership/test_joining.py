@@ -24,10 +24,11 @@ from inagg.options import Options
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
+from tests.waiting import BUSY_S
 
 WORKER = Path(__file__).with_name("joining_worker.py")
 LIMIT = timedelta(seconds=20)
-ENOUGH_S = 10.0
+ENOUGH_S = 10.0 + BUSY_S
 HERE = "127.0.0.1"
 
 

@@ -21,14 +21,14 @@ from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import host_address, run_in_namespace
 from inagg_testbed.network.workers import Event, WorkerGroup, worker_environment
-from tests.waiting import wait_until
+from tests.waiting import BUSY_S, wait_until
 
 pytestmark = pytest.mark.netns
 
 WORKER = Path(__file__).with_name("multicast_worker.py")
 STRANGER = 3  # a host without a rank
 MISSED = 8  # results that arrive only when they are sent again, after which a rank asks for unicast
-CHANGE_S = 10.0  # within which the job changes then; it takes three seconds on a quiet machine
+CHANGE_S = 10.0 + BUSY_S  # within which the job changes then; it takes three seconds on a quiet machine
 
 
 @pytest.fixture(scope="module")
