@@ -16,7 +16,10 @@ ErrorCode: TypeAlias = Literal["checksum", "kind_mismatch", "give_up", "silent",
 LaneBits: TypeAlias = Literal[8, 16, 32]
 
 class Array(Protocol):
-    """A contiguous, writable, one-dimensional float32 array in CPU memory: numpy, or a torch tensor (detached)."""
+    """A contiguous, writable, one-dimensional array in CPU memory: numpy, or a torch tensor (detached).
+
+    Of float32, bfloat16 or float16. 16-bit floats are summed as float32, and each sum is rounded once more.
+    """
 
     def __dlpack__(self, *, stream: Any = ...) -> Any: ...
     def __dlpack_device__(self) -> tuple[Any, int]: ...
@@ -241,7 +244,7 @@ class Engine:
     ) -> None: ...
     def submit(
         self,
-        array: NDArray[np.float32],
+        array: Array,
         *,
         lane_bits: LaneBits = 32,
         average: bool = False,
@@ -675,6 +678,12 @@ def run_blocks(
     exponent: the wire code of all blocks, not less than any block's own. Lanes are discarded. "dequantise" and
     "average" fill the array with sums of arbitrary lanes.
     """
+
+def widen(halves: Array, floats: NDArray[np.float32]) -> None:
+    """Write 16-bit floats as float32, exactly. `floats` may be longer."""
+
+def narrow(floats: NDArray[np.float32], halves: Array) -> None:
+    """Write floats as 16-bit floats, rounded to nearest even. `halves` may be longer."""
 
 def available_kernels() -> list[str]:
     """Builds of the numerics that this machine can run, fastest first. The first is used."""

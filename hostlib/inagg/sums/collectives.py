@@ -13,7 +13,7 @@ from inagg.profile import profile_range
 from inagg.sums.calls import describe, measure, sum_text
 from inagg.sums.elements import decode, divide_, encode, is_contiguous_float32, is_integer, lane_bits_of
 from inagg.sums.operation import Operation
-from inagg.sums.queue import SumQueue
+from inagg.sums.queue import SumQueue, is_staged
 from inagg.sums.reduction import Reduction
 from inagg.sums.work import SwitchWork
 
@@ -148,7 +148,9 @@ class SwitchCollectives:
         in_place = output is not None and output.data_ptr() == tensor.data_ptr() and part is None
         ranks = self._ranks
         self.queue.settle([tensor] if output is None else [tensor, output])
-        encoded = encode(tensor, ranks)
+        options = self._options_for(tensor)
+        keep_halves = operation.factor is None and not is_staged(tensor, options)
+        encoded = encode(tensor, ranks, keep_halves=keep_halves)
         if operation.factor is not None:
             encoded = (encoded * operation.factor).to(torch.float32)
         elif not in_place and encoded.data_ptr() == tensor.data_ptr():
@@ -164,7 +166,7 @@ class SwitchCollectives:
 
         reduction = self.queue.submit(
             encoded.view(-1),
-            options=self._options_for(tensor),
+            options=options,
             call=call,
             average=operation.average and not divides,
             touches=result,

@@ -87,14 +87,18 @@ def takes(tensor: torch.Tensor) -> bool:
     return takes_type and tensor.device.type in DEVICES and tensor.layout == torch.strided
 
 
-def encode(tensor: torch.Tensor, ranks: int) -> torch.Tensor:
+def encode(tensor: torch.Tensor, ranks: int, *, keep_halves: bool = False) -> torch.Tensor:
     """The elements of `tensor` (any shape and strides) for a sum over `ranks` ranks.
 
+    keep_halves: half floats keep their type, because the core sums them where they are.
+
     Returns:
-        float32, contiguous, of shape (k, elements): k is 1 for floats. Contiguous float32 tensors share their memory.
+        float32 unless halves are kept, contiguous, of shape (k, elements): k is 1 for floats. Contiguous tensors whose
+        type stays share their memory.
     """
     if not is_integer(tensor.dtype):
-        return tensor.to(torch.float32).resolve_neg().contiguous().view(1, -1)
+        floats = tensor if keep_halves else tensor.to(torch.float32)
+        return floats.resolve_neg().contiguous().view(1, -1)
     values = tensor.contiguous().view(-1).to(torch.int64)
     bits, count = _digit_bits(ranks), digits(tensor.dtype, ranks)
     half = 1 << (bits - 1)

@@ -25,6 +25,11 @@ _MASK_64 = (1 << 64) - 1
 _NEVER_S = 1e9
 
 
+def is_staged(tensor: torch.Tensor, options: Options) -> bool:
+    """Whether a device makes the lanes of this tensor, not the core."""
+    return tensor.device.type != "cpu" or options.stage_cpu
+
+
 class Job(Protocol):
     """The job that a queue's sums belong to: `inagg.membership.session.Session`."""
 
@@ -83,7 +88,7 @@ class SumQueue:
         timeout_s: float = _NEVER_S,
         tallied: TalliedCall | None = None,
     ) -> Reduction:
-        """Queue the all-reduce of `flat` (float32, contiguous, one-dimensional, on any device), in place.
+        """Queue the all-reduce of `flat`, in place: contiguous, one-dimensional, float32, or half floats if not staged.
 
         The core works on several sums at once. Two sums in the same memory must be done one after the other, so this
         waits for sums under way in that memory. After an error the values of `flat` are unspecified.
@@ -121,7 +126,7 @@ class SumQueue:
         """Note the call, and hand the sum to the core. Returns its ticket, and the device's part if there is one."""
         seed = None if options.rounding == "nearest" else self._rounding_seed(options.seed)
         staged: StagedSum | None = None
-        if request.flat.device.type != "cpu" or options.stage_cpu:
+        if is_staged(request.flat, options):
             staged = self._devices.prepare(request, lane_bits=options.lane_bits, seed=seed)
         context = self._journal.begin(call)
         try:

@@ -50,6 +50,8 @@ inline UdpSocket open_socket(const std::optional<IpPort>& local, std::optional<i
 }
 
 using FloatArray = nanobind::ndarray<float, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+// Of float32, bfloat16 or float16.
+using SummedArray = nanobind::ndarray<nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 using ConstFloatArray =
     nanobind::ndarray<const float, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 
@@ -71,6 +73,36 @@ inline nanobind::bytes to_bytes(std::span<const std::byte> bytes) {
 
 inline Rounding rounding(std::optional<std::uint64_t> stochastic) {
     return {.stochastic = stochastic.has_value(), .seed = stochastic.value_or(0)};
+}
+
+inline std::span<std::byte> memory_of(const SummedArray& array) {
+    return {static_cast<std::byte*>(array.data()), array.nbytes()};
+}
+
+// Throws nanobind::type_error.
+inline FloatType type_of(const SummedArray& array) {
+    using Code = nanobind::dlpack::dtype_code;
+    const auto is = [given = array.dtype()](Code code, unsigned bits) {
+        return given.code == static_cast<std::uint8_t>(code) && given.bits == bits && given.lanes == 1;
+    };
+    if (is(Code::Float, 32)) {
+        return FloatType::float32;
+    }
+    if (is(Code::Bfloat, 16)) {
+        return FloatType::bfloat16;
+    }
+    if (is(Code::Float, 16)) {
+        return FloatType::float16;
+    }
+    throw nanobind::type_error("the array must be of float32, bfloat16 or float16");
+}
+
+inline HostFloats floats_of(const SummedArray& array, std::optional<std::uint64_t> stochastic,
+                            const std::optional<FloatArray>& residual) {
+    return {.memory = memory_of(array),
+            .type = type_of(array),
+            .rounding = rounding(stochastic),
+            .residual = as_span(residual)};
 }
 
 // A Staging, and its memory.
@@ -102,7 +134,7 @@ nanobind::object to_arrays(const BlockFloats& floats, std::size_t block_elements
 
 // Python objects that live until their collective is done.
 struct KeptAlive {
-    std::optional<FloatArray> array = {};
+    std::optional<SummedArray> array = {};
     std::optional<FloatArray> residual = {};
     nanobind::object staging = {};
 };

@@ -26,11 +26,10 @@ class PyEngine {
   public:
     explicit PyEngine(const EngineConfig& config) : config_(config), engine_(config) {}
 
-    Ticket submit(const FloatArray& array, unsigned lane_bits, bool average,
+    Ticket submit(const SummedArray& array, unsigned lane_bits, bool average,
                   std::optional<std::uint64_t> stochastic, std::uint32_t context,
                   const std::optional<FloatArray>& residual, double now) {
-        const Request request{HostFloats{as_span(array), rounding(stochastic), as_span(residual)}, lane_bits,
-                              average, context};
+        const Request request{floats_of(array, stochastic, residual), lane_bits, average, context};
         config_.validate(request);
         check_alive();
         const Ticket ticket = ++last_ticket_;

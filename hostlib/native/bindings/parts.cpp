@@ -17,6 +17,7 @@
 #include "engine/rtt.hpp"
 #include "numerics/apart.hpp"
 #include "numerics/numerics.hpp"
+#include "wire/require.hpp"
 #include "wire/wire.hpp"
 
 namespace nb = nanobind;
@@ -111,6 +112,12 @@ std::pair<NumpyFloats, std::uint32_t> py_dequantise(const nb::bytes& words, std:
                             [](void* memory) noexcept { delete static_cast<std::vector<float>*>(memory); });
     dequantise(format, exponent, as_span(words), average, *block);
     return {NumpyFloats(block->data(), {elements}, owner), lane_sum(format, as_span(words))};
+}
+
+FloatType half_type_of(const SummedArray& array) {
+    const FloatType type = type_of(array);
+    require(type != FloatType::float32, "the array must be of 16-bit floats");
+    return type;
 }
 
 // Does the numerics of an engine to a whole array, block by block, with as many packet buffers as a window
@@ -267,6 +274,20 @@ void define_numerics(nb::module_& m) {
         },
         "array"_a.noconvert(), "step"_a, nb::kw_only(), "exponent"_a, "lane_bits"_a, "workers"_a, "words"_a,
         "passes"_a);
+    m.def(
+        "widen",
+        [](const SummedArray& halves, const FloatArray& floats) {
+            require_fits(halves.size(), floats.size());
+            widen(half_type_of(halves), memory_of(halves), as_span(floats).first(halves.size()));
+        },
+        "halves"_a.noconvert(), "floats"_a.noconvert());
+    m.def(
+        "narrow",
+        [](const ConstFloatArray& floats, const SummedArray& halves) {
+            require_fits(floats.size(), halves.size());
+            narrow(half_type_of(halves), as_span(floats), memory_of(halves));
+        },
+        "floats"_a.noconvert(), "halves"_a.noconvert());
     m.def("available_kernels", &available_kernels);
     m.def("use_kernels", &use_kernels, "name"_a);
 }

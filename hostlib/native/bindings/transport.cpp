@@ -64,11 +64,10 @@ class PyTransport {
         return {address.ip, address.port};
     }
 
-    Ticket submit_array(const FloatArray& array, unsigned lane_bits, bool average,
+    Ticket submit_array(const SummedArray& array, unsigned lane_bits, bool average,
                         std::optional<std::uint64_t> stochastic, std::uint32_t context,
                         const std::optional<FloatArray>& residual) {
-        const HostFloats floats{as_span(array), rounding(stochastic), as_span(residual)};
-        const Ticket ticket = submit({floats, lane_bits, average, context});
+        const Ticket ticket = submit({floats_of(array, stochastic, residual), lane_bits, average, context});
         alive_.emplace(ticket, KeptAlive{.array = array, .residual = residual});
         return ticket;
     }
@@ -76,7 +75,8 @@ class PyTransport {
     Ticket submit_address(std::uintptr_t address, std::size_t elements, unsigned lane_bits, bool average,
                           std::optional<std::uint64_t> stochastic, std::uint32_t context) {
         const std::span data(reinterpret_cast<float*>(address), elements);
-        return submit({HostFloats{data, rounding(stochastic)}, lane_bits, average, context});
+        const HostFloats floats{.memory = std::as_writable_bytes(data), .rounding = rounding(stochastic)};
+        return submit({floats, lane_bits, average, context});
     }
 
     Ticket submit_staged(PyStaging& staging, bool average, std::uint32_t context) {

@@ -23,7 +23,7 @@ std::size_t place_of(std::size_t block, const std::vector<std::size_t>& blocks) 
 
 std::size_t Request::elements() const {
     const auto* staging = std::get_if<Staging*>(&data);
-    return staging != nullptr ? (*staging)->elements() : std::get<HostFloats>(data).data.size();
+    return staging != nullptr ? (*staging)->elements() : std::get<HostFloats>(data).elements();
 }
 
 Collective::Collective(Ticket ticket, const Request& request, unsigned workers, std::size_t slots,
@@ -212,7 +212,9 @@ std::uint32_t Collective::sum_of(const Assignment& assignment, std::span<const s
 void Collective::take(const Assignment& assignment, std::span<const std::byte> words) {
     const std::size_t block = assignment.block;
     const auto apply = [&](const auto& data, std::uint8_t number, std::span<const std::byte> classes) {
-        apply_classes(format_, classes, part(data.floats(block), {Role::classes, number, assignment.block}));
+        data.amend(block, [&](std::span<float> sums) {
+            apply_classes(format_, classes, part(sums, {Role::classes, number, assignment.block}));
+        });
     };
     const auto take = [&](const auto& data) {
         if (assignment.role == Role::data) {
@@ -222,8 +224,10 @@ void Collective::take(const Assignment& assignment, std::span<const std::byte> w
         } else {
             // NaNs and infinities stay what they are.
             const auto& kept = results_[block];
-            add_outliers(format_, {exponents_[block], kept[0]}, {outlier_exponents_.at(block), words},
-                         request_.average, data.floats(block));
+            data.amend(block, [&](std::span<float> sums) {
+                add_outliers(format_, {exponents_[block], kept[0]}, {outlier_exponents_.at(block), words},
+                             request_.average, sums);
+            });
             for (std::size_t i = 1; i < kept.size(); ++i) {
                 if (!kept[i].empty()) {
                     apply(data, static_cast<std::uint8_t>(i - 1), kept[i]);

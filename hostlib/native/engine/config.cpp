@@ -56,12 +56,14 @@ void EngineConfig::validate(const Request& request) const {
         validate(**staging);
         return;
     }
-    const auto& [data, rounding, residual] = std::get<HostFloats>(request.data);
-    require(reinterpret_cast<std::uintptr_t>(data.data()) % alignof(float) == 0,
-            "the array is not aligned for float32");
-    require(residual.empty() || residual.size() == data.size(),
-            "the residual has " + std::to_string(residual.size()) + " elements, the array " +
-                std::to_string(data.size()));
+    const auto& floats = std::get<HostFloats>(request.data);
+    require(reinterpret_cast<std::uintptr_t>(floats.memory.data()) % bytes_of(floats.type) == 0,
+            "the array is not aligned for its floats");
+    require(floats.residual.empty() || floats.type == FloatType::float32,
+            "only an array of float32 has a residual");
+    require(floats.residual.empty() || floats.residual.size() == floats.elements(),
+            "the residual has " + std::to_string(floats.residual.size()) + " elements, the array " +
+                std::to_string(floats.elements()));
 }
 
 void EngineConfig::validate(const Staging& staging) const {

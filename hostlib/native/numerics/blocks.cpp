@@ -19,22 +19,38 @@ constexpr std::size_t LARGE = std::size_t{1} << 20;
 }  // namespace
 
 std::span<float> HostBlocks::part_of(std::span<float> whole, std::size_t block) const {
-    const std::size_t first = block * block_elements_;
+    const std::size_t first = std::min(block * block_elements_, whole.size());
     return whole.subspan(first, std::min(block_elements_, whole.size() - first));
+}
+
+std::span<std::byte> HostBlocks::memory(std::size_t block) const {
+    const std::size_t size = block_elements_ * bytes_of(floats_.type);
+    const std::size_t first = block * size;
+    return floats_.memory.subspan(first, std::min(size, floats_.memory.size() - first));
+}
+
+std::span<float> HostBlocks::read(std::size_t block) const {
+    const std::span<std::byte> bytes = memory(block);
+    const std::size_t count = bytes.size() / bytes_of(floats_.type);
+    if (floats_.type == FloatType::float32) {
+        return {reinterpret_cast<float*>(bytes.data()), count};
+    }
+    const std::span<float> found = std::span(widened_).first(count);
+    widen(floats_.type, bytes, found);
+    return found;
 }
 
 // An ordinary store reads the line first. A large tensor's lines come from memory that all processors share,
 // where the sums go again; so streaming saves half of that traffic, and the stores behind wait for none of
 // it.
-bool HostBlocks::worth_streaming(std::span<const float> data) {
-    return data.size_bytes() >= LARGE &&
-           reinterpret_cast<std::uintptr_t>(data.data()) % STREAM_ALIGNMENT == 0;
+bool HostBlocks::worth_streaming(std::span<const std::byte> memory) {
+    return memory.size() >= LARGE && reinterpret_cast<std::uintptr_t>(memory.data()) % STREAM_ALIGNMENT == 0;
 }
 
 // The scan for a block's exponent is the first to touch the block, and would wait for memory.
 void HostBlocks::prefetch(std::size_t block) const {
-    if (block * block_elements_ < floats_.data.size()) {
-        const std::span<const std::byte> bytes = std::as_bytes(floats(block));
+    if (block * block_elements_ < floats_.elements()) {
+        const std::span<const std::byte> bytes = memory(block);
         for (std::size_t line = 0; line < bytes.size(); line += CACHE_LINE) {
             __builtin_prefetch(&bytes[line]);
         }
@@ -43,7 +59,7 @@ void HostBlocks::prefetch(std::size_t block) const {
 
 BlockExponent HostBlocks::announce(std::size_t block) {
     prefetch(block + BLOCKS_AHEAD);
-    const std::span<const float> elements = floats(block);
+    const std::span<const float> elements = read(block);
     const BlockExponent found = block_exponent(format_, elements, floats_.rounding);
     if (found.limit != NO_LIMIT) {
         apart_.keep(block, elements, found.limit);
@@ -52,7 +68,7 @@ BlockExponent HostBlocks::announce(std::size_t block) {
 }
 
 std::uint32_t HostBlocks::fill(std::size_t block, std::uint16_t code, std::span<std::byte> words) const {
-    const std::span<const float> elements = floats(block);
+    const std::span<const float> elements = read(block);
     const std::uint32_t limit = apart_.limit(block);
     const std::uint32_t sum =
         quantise(format_, code, elements, limit, words, floats_.rounding, block * block_elements_);
@@ -64,19 +80,32 @@ std::uint32_t HostBlocks::fill(std::size_t block, std::uint16_t code, std::span<
 
 void HostBlocks::take(std::size_t block, std::uint16_t code, bool /*special*/,
                       std::span<const std::byte> words) const {
-    std::span<float> sums = floats(block);
-    if (!streamed_) {
-        dequantise(format_, code, words, average_, sums);
+    const bool whole = floats_.type == FloatType::float32;
+    const std::size_t size = bytes_of(floats_.type);
+    std::span<std::byte> sums = memory(block);
+    if (whole && !streamed_) {
+        dequantise(format_, code, words, average_,
+                   {reinterpret_cast<float*>(sums.data()), sums.size() / size});
         return;
     }
-    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): dequantise() fills what is read.
+    // NOLINTBEGIN(cppcoreguidelines-pro-type-member-init): what is read has been filled.
     alignas(STREAM_ALIGNMENT) std::array<float, PIECE> piece;
+    alignas(STREAM_ALIGNMENT) std::array<std::uint16_t, PIECE> halves;
+    // NOLINTEND(cppcoreguidelines-pro-type-member-init)
     while (!sums.empty()) {
-        const std::size_t count = std::min(sums.size(), PIECE);
+        const std::size_t count = std::min(sums.size() / size, PIECE);
         const std::span<float> some = std::span(piece).first(count);
         dequantise(format_, code, words.first(count * format_.lane_bytes()), average_, some);
-        stream(some, sums.first(count));
-        sums = sums.subspan(count);
+        const std::span<std::byte> place = sums.first(count * size);
+        const std::span<std::byte> rounded =
+            streamed_ ? std::as_writable_bytes(std::span(halves).first(count)) : place;
+        if (!whole) {
+            narrow(floats_.type, some, rounded);
+        }
+        if (streamed_) {
+            stream(whole ? std::as_bytes(some) : rounded, place);
+        }
+        sums = sums.subspan(place.size());
         words = words.subspan(count * format_.lane_bytes());
     }
 }
@@ -87,7 +116,7 @@ BlockExponent StagedBlocks::announce(std::size_t block) const { return staging_-
 void StagedBlocks::take(std::size_t block, std::uint16_t code, bool special,
                         std::span<const std::byte> words) const {
     if (special) {
-        dequantise(staging_->format(), code, words, average_, floats(block));
+        dequantise(staging_->format(), code, words, average_, staging_->special_sum(block));
         return;
     }
     std::ranges::copy(words, staging_->datagram(block).subspan(HEADER_BYTES).begin());

@@ -9,13 +9,15 @@
 //   rounding()                   how its elements are rounded
 //   outlier_residual(block)      where the residuals of its outliers go; empty: nobody wants them
 //   take(block, code, special, words)    takes the words of its sum, which have been checked
-//   floats(block)                the sums of a special block, to put classes and outliers into
+//   amend(block, change)         calls change(sums) with those of a special block, which it may change
 #ifndef INAGG_BLOCKS_HPP
 #define INAGG_BLOCKS_HPP
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "numerics/apart.hpp"
 #include "numerics/numerics.hpp"
@@ -25,14 +27,18 @@ namespace inagg {
 
 // Floats in the memory of the host, read and written in place.
 struct HostFloats {
-    std::span<float> data;
+    std::span<std::byte> memory;
+    FloatType type = FloatType::float32;
     Rounding rounding = {};
-    // As long as the data, or empty: receives the part of each element that this rank's lanes do not hold
-    // (numerics.hpp).
+    // Of float32 only. One for each element, or empty: receives the part of each element that this rank's
+    // lanes do not hold (numerics.hpp).
     std::span<float> residual = {};
+
+    std::size_t elements() const { return memory.size() / bytes_of(type); }
 };
 
-// Floats become lanes when a packet leaves, and sums become floats when a result arrives.
+// Floats become lanes when a packet leaves, and sums become floats when a result arrives. 16-bit floats do so
+// as float32, one block at a time, so that the conversions read and write nothing but the processor's cache.
 class HostBlocks {
   public:
     HostBlocks(const HostFloats& floats, const LaneFormat& format, std::size_t block_elements, bool average)
@@ -40,29 +46,39 @@ class HostBlocks {
           format_(format),
           block_elements_(block_elements),
           average_(average),
-          streamed_(worth_streaming(floats.data)) {}
+          streamed_(worth_streaming(floats.memory)),
+          widened_(floats.type == FloatType::float32 ? 0 : std::min(block_elements, floats.elements())) {}
 
     BlockExponent announce(std::size_t block);
     std::span<const float> apart(std::size_t block) const { return apart_.of(block); }
     static std::span<std::byte> datagram(std::size_t /*block*/) { return {}; }
     std::uint32_t fill(std::size_t block, std::uint16_t code, std::span<std::byte> words) const;
     const Rounding& rounding() const { return floats_.rounding; }
-    std::span<float> outlier_residual(std::size_t block) const {
-        return floats_.residual.empty() ? std::span<float>{} : part_of(floats_.residual, block);
-    }
+    std::span<float> outlier_residual(std::size_t block) const { return part_of(floats_.residual, block); }
     void take(std::size_t block, std::uint16_t code, bool special, std::span<const std::byte> words) const;
-    std::span<float> floats(std::size_t block) const { return part_of(floats_.data, block); }
+    template <typename Change>
+    void amend(std::size_t block, Change change) const {
+        const std::span<float> sums = read(block);
+        change(sums);
+        if (!widened_.empty()) {
+            narrow(floats_.type, sums, memory(block));
+        }
+    }
 
   private:
-    static bool worth_streaming(std::span<const float> data);
+    static bool worth_streaming(std::span<const std::byte> memory);
     void prefetch(std::size_t block) const;
+    std::span<std::byte> memory(std::size_t block) const;
+    // The elements, as float32: in place, or in widened_ until the next call.
+    std::span<float> read(std::size_t block) const;
     std::span<float> part_of(std::span<float> whole, std::size_t block) const;
 
     HostFloats floats_;
     LaneFormat format_;
     std::size_t block_elements_;
     bool average_;
-    bool streamed_;  // sums go to memory past the caches
+    bool streamed_;                       // sums go to memory past the caches
+    mutable std::vector<float> widened_;  // a block of 16-bit floats
     ElementsApart apart_;
 };
 
@@ -82,7 +98,10 @@ class StagedBlocks {
     const Rounding& rounding() const { return staging_->rounding(); }
     std::span<float> outlier_residual(std::size_t block) const { return staging_->outlier_residual(block); }
     void take(std::size_t block, std::uint16_t code, bool special, std::span<const std::byte> words) const;
-    std::span<float> floats(std::size_t block) const { return staging_->special_sum(block); }
+    template <typename Change>
+    void amend(std::size_t block, Change change) const {
+        change(staging_->special_sum(block));
+    }
 
   private:
     Staging* staging_;

@@ -273,19 +273,77 @@ void draw(uint64_t key, uint64_t counter, size_t n, uint16_t* __restrict out) {
     }
 }
 
-void stream(const float* __restrict x, size_t n, float* __restrict out) {
+struct BFloat16 {
+    static uint32_t widen(uint32_t half) { return half << 16; }
+
+    static uint32_t narrow(uint32_t bits) {
+        const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+        const auto size = static_cast<int32_t>(bits & MAGNITUDE);
+        return size > static_cast<int32_t>(INFINITE) ? 0x7fc0 : rounded;
+    }
+};
+
+struct Float16 {
+    static constexpr uint32_t REBIAS = uint32_t{127 - 15} << 23;
+    static constexpr int32_t LEAST_NORMAL = 0x38800000;  // 2^-14, as a float32
+    static constexpr int32_t OVERFLOW = 0x477ff000;      // 65520, which rounds to 2^16
+
+    // All cases are computed, and one is selected: so the loop has no branch. A subnormal m 2^-24 is the
+    // difference of two normal floats, 2^-14 + m 2^-24 and 2^-14.
+    static uint32_t widen(uint32_t half) {
+        const auto size = static_cast<int32_t>(half & 0x7fff);
+        const uint32_t shifted = static_cast<uint32_t>(size) << 13;
+        const float above = __builtin_bit_cast(float, shifted + REBIAS + (uint32_t{1} << 23));
+        const uint32_t subnormal = __builtin_bit_cast(uint32_t, above - 0x1p-14F);
+        const uint32_t finite = size < 0x400 ? subnormal : shifted + REBIAS;
+        return (size < 0x7c00 ? finite : shifted | INFINITE) | (half & 0x8000) << 16;
+    }
+
+    // The last place of the float 1/2 + x is 2^-24, that of a subnormal: the sum rounds x as wanted.
+    static uint32_t narrow(uint32_t bits) {
+        const auto size = static_cast<int32_t>(bits & MAGNITUDE);
+        const uint32_t magnitude = static_cast<uint32_t>(size);
+        const float above = __builtin_bit_cast(float, magnitude) + 0.5F;
+        const uint32_t subnormal = __builtin_bit_cast(uint32_t, above) - 0x3f000000;
+        const uint32_t normal = (magnitude - REBIAS + 0xfff + (magnitude >> 13 & 1)) >> 13;
+        const uint32_t finite = size < LEAST_NORMAL ? subnormal : normal;
+        const uint32_t special = size > static_cast<int32_t>(INFINITE) ? 0x7e00 : 0x7c00;
+        return (size < OVERFLOW ? finite : special) | (bits >> 16 & 0x8000);
+    }
+};
+
+template <typename Half>
+void widen(const uint16_t* __restrict halves, size_t n, float* __restrict x) {
+    in_steps(n, [&](size_t first, size_t count) __attribute__((always_inline)) {
+        for (size_t i = first; i < first + count; ++i) {
+            x[i] = __builtin_bit_cast(float, Half::widen(halves[i]));
+        }
+    });
+}
+
+template <typename Half>
+void narrow(const float* __restrict x, size_t n, uint16_t* __restrict halves) {
+    in_steps(n, [&](size_t first, size_t count) __attribute__((always_inline)) {
+        for (size_t i = first; i < first + count; ++i) {
+            halves[i] = static_cast<uint16_t>(Half::narrow(__builtin_bit_cast(uint32_t, x[i])));
+        }
+    });
+}
+
+void stream(const unsigned char* __restrict bytes, size_t n, unsigned char* __restrict out) {
     size_t i = 0;
 #ifdef __AVX512F__
-    for (; i + 16 <= n; i += 16) {
-        _mm512_stream_ps(out + i, _mm512_loadu_ps(x + i));
+    for (; i + 64 <= n; i += 64) {
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(out + i), _mm512_loadu_si512(bytes + i));
     }
 #elif defined(__SSE2__)
-    for (; i + 4 <= n; i += 4) {
-        _mm_stream_ps(out + i, _mm_loadu_ps(x + i));
+    for (; i + 16 <= n; i += 16) {
+        _mm_stream_si128(reinterpret_cast<__m128i*>(out + i),
+                         _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + i)));
     }
 #endif
     for (; i < n; ++i) {
-        out[i] = x[i];
+        out[i] = bytes[i];
     }
 }
 
@@ -319,6 +377,8 @@ const Kernels INAGG_CONCAT(KERNELS_, INAGG_KERNELS) = {
     .residual = {residual<uint8_t>, residual<uint16_t>, residual<uint32_t>},
     .within = within,
     .draw = draw,
+    .widen = {widen<BFloat16>, widen<Float16>},
+    .narrow = {narrow<BFloat16>, narrow<Float16>},
     .stream = stream,
     .multiply = multiply,
     .divide = divide,

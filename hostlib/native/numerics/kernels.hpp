@@ -56,9 +56,13 @@ struct Kernels {
     // least significant first.
     void (*draw)(uint64_t key, uint64_t counter, size_t n, uint16_t* out);
 
-    // Copies to `out`, which is aligned to 64 bytes, without reading it into a cache first (x86's
+    // bfloat16 and float16 as float32, exactly, and back, rounded to nearest even; a NaN becomes a quiet one.
+    void (*widen[2])(const uint16_t* halves, size_t n, float* x);
+    void (*narrow[2])(const float* x, size_t n, uint16_t* halves);
+
+    // Copies n bytes to `out`, which is aligned to 64 bytes, without reading it into a cache first (x86's
     // non-temporal stores). Other threads see the copy after an sfence().
-    void (*stream)(const float* x, size_t n, float* out);
+    void (*stream)(const unsigned char* bytes, size_t n, unsigned char* out);
 
     void (*multiply)(float* x, size_t n, float factor);
     void (*divide)(float* x, size_t n, float divisor);

@@ -75,6 +75,9 @@ std::size_t width_index(const LaneFormat& format) {
     return static_cast<std::size_t>(std::bit_width(format.bits()) - std::bit_width(8U));
 }
 
+// The index of a type of 16-bit floats in Kernels' arrays.
+std::size_t half_index(FloatType type) { return type == FloatType::bfloat16 ? 0 : 1; }
+
 // Elements in a buffer on the stack, for work that is rare or costs more than a copy.
 constexpr std::size_t PIECE = 256;
 constexpr std::array<float, PIECE> ZEROS{};
@@ -321,8 +324,18 @@ void dequantise(const LaneFormat& format, std::uint16_t code, std::span<const st
     }
 }
 
-void stream(std::span<const float> from, std::span<float> out) {
-    kernels().stream(from.data(), from.size(), out.data());
+void widen(FloatType type, std::span<const std::byte> halves, std::span<float> floats) {
+    const auto* from = reinterpret_cast<const std::uint16_t*>(halves.data());
+    kernels().widen[half_index(type)](from, floats.size(), floats.data());
+}
+
+void narrow(FloatType type, std::span<const float> floats, std::span<std::byte> halves) {
+    auto* to = reinterpret_cast<std::uint16_t*>(halves.data());
+    kernels().narrow[half_index(type)](floats.data(), floats.size(), to);
+}
+
+void stream(std::span<const std::byte> from, std::span<std::byte> out) {
+    kernels().stream(raw(from), from.size(), raw(out));
 }
 
 void finish_streams() {

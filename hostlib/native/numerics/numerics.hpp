@@ -99,10 +99,19 @@ void residual(const LaneFormat& format, std::uint16_t code, std::span<const floa
 void dequantise(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words, bool average,
                 std::span<float> block);
 
+// The types of elements in memory.
+enum class FloatType : std::uint8_t { float32, bfloat16, float16 };
+constexpr std::size_t bytes_of(FloatType type) { return type == FloatType::float32 ? 4 : 2; }
+
+// 16-bit floats as float32, exactly; and back, rounded to nearest even. `halves` has bytes_of(type) for each
+// of `floats`.
+void widen(FloatType type, std::span<const std::byte> halves, std::span<float> floats);
+void narrow(FloatType type, std::span<const float> floats, std::span<std::byte> halves);
+
 // Copies to memory that nobody reads soon, past the caches: `out` is aligned to STREAM_ALIGNMENT, and not
 // read into a cache before it is written. finish_streams() makes the copies visible to other threads.
 inline constexpr std::size_t STREAM_ALIGNMENT = 64;
-void stream(std::span<const float> from, std::span<float> out);
+void stream(std::span<const std::byte> from, std::span<std::byte> out);
 void finish_streams();
 
 // The checksum of all lanes, to compare with the header's.

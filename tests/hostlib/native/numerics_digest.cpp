@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Prints a digest of what the numerics make of random blocks: exponents, lanes, sums, residuals. See
-// test_numerics_aarch64.py.
+// Prints a digest of what the numerics make of random blocks: exponents, lanes, sums, residuals, 16-bit
+// floats. See test_numerics_aarch64.py.
 #include <algorithm>
 #include <bit>
 #include <cinttypes>
@@ -61,6 +61,13 @@ int main() {
         digest.add(std::span<const float>(out));
         inagg::dequantise(format, code, words, draw() % 2 == 0, out);
         digest.add(std::span<const float>(out));
+        for (const inagg::FloatType type : {inagg::FloatType::bfloat16, inagg::FloatType::float16}) {
+            std::vector<std::byte> halves(inagg::bytes_of(type) * block.size());
+            inagg::narrow(type, block, halves);
+            digest.add(std::span<const std::byte>(halves));
+            inagg::widen(type, halves, out);
+            digest.add(std::span<const float>(out));
+        }
     }
     std::printf("%016" PRIx64 "\n", digest.value());
 }

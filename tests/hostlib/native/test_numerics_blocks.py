@@ -2,7 +2,7 @@
 """Quantising, lanes, exponents and classes (protocol 3), by hand-made cases and against exact arithmetic."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -37,14 +37,6 @@ lane_widths = st.sampled_from([8, 16, 32])
 worker_counts = st.one_of(st.integers(1, 64), st.sampled_from([65, 128, 129, 2048, 4096]))
 
 pytestmark = pytest.mark.usefixtures("kernels")
-
-
-@pytest.fixture(params=_core.available_kernels(), scope="module")
-def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every build of the inner loops passes every test."""
-    _core.use_kernels(request.param)
-    yield
-    _core.use_kernels(_core.available_kernels()[0])
 
 
 def f32(values: Any) -> NDArray[np.float32]:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Residuals for error feedback: a block's lanes and its residual add up to the block."""
 
-from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -18,14 +17,6 @@ blocks = st.lists(elements, min_size=1, max_size=64)
 lane_widths = st.sampled_from([8, 16, 32])
 
 pytestmark = pytest.mark.usefixtures("kernels")
-
-
-@pytest.fixture(params=_core.available_kernels(), scope="module")
-def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every build of the inner loops passes every test."""
-    _core.use_kernels(request.param)
-    yield
-    _core.use_kernels(_core.available_kernels()[0])
 
 
 @given(blocks, lane_widths, st.integers(1, 64), st.integers(0, 3), st.one_of(st.none(), st.integers(0, 99)))

@@ -2,7 +2,7 @@
 """Stochastic rounding (protocol 3.1): draws are right, unbiased, and equal on every machine and for every portion."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import cast
 
@@ -26,14 +26,6 @@ worker_counts = st.one_of(st.integers(1, 64), st.sampled_from([65, 128, 129, 204
 seeds = st.integers(0, 2**64 - 1)
 
 pytestmark = pytest.mark.usefixtures("kernels")
-
-
-@pytest.fixture(params=_core.available_kernels(), scope="module")
-def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every build of the inner loops passes every test."""
-    _core.use_kernels(request.param)
-    yield
-    _core.use_kernels(_core.available_kernels()[0])
 
 
 def threefry(key: tuple[int, int], counter: tuple[int, int]) -> tuple[int, int]:
