@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 # Sums of float32 in other orders; Adam's first steps magnify differences of small gradients.
 _FLOAT32_ERROR = 2e-5
+# Gradients below 1 in magnitude, rounded to 8 significant bits in five steps of 0.05.
+_BFLOAT16_ERROR = 1e-3
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ _DEEPSPEED = ("deepspeed==0.19.8", "ninja==1.13.2", "setuptools==84.2.1")
 
 TRAINERS = (
     Trainer("ddp", "torch: DDP and a checkpoint by its own process", (), "ddp.py"),
+    Trainer("fsdp2", "torch: FSDP2 in bfloat16", (), "fsdp2_bfloat16.py", error=_BFLOAT16_ERROR),
     # Ignite knows no other name than those of torch's backends.
     Trainer("ignite", "Ignite", ("pytorch-ignite==0.5.5",), "ignite_auto_model.py", named=False),
     Trainer("lightning", "Lightning, with validation", (), "lightning_validation.py"),

@@ -33,6 +33,7 @@ from torch.distributed.algorithms.model_averaging.hierarchical_model_averager im
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
     FullyShardedDataParallel,
+    MixedPrecisionPolicy,
     ShardedOptimStateDictConfig,
     ShardedStateDictConfig,
     StateDictType,
@@ -50,12 +51,13 @@ def case(function: Callable[[str], Weights]) -> Callable[[str], Weights]:
 
 
 class Net(nn.Module):
-    """A small model; `deep` leaves half of it unused."""
+    """A small model; without `deep` half of it is unused."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 32) -> None:
         super().__init__()
         torch.manual_seed(3)
-        self.first, self.second, self.last = nn.Linear(12, 32), nn.Linear(32, 32), nn.Linear(32, 4)
+        self.first, self.second = nn.Linear(12, width), nn.Linear(width, width)
+        self.last = nn.Linear(width, 4)
 
     def forward(self, inputs: torch.Tensor, deep: bool = True) -> torch.Tensor:
         hidden = torch.tanh(self.first(inputs))
@@ -268,6 +270,16 @@ def fsdp2(_: str) -> Weights:
     model = Net()
     for layer in (model.first, model.second, model.last, model):
         fully_shard(layer)
+    train(model, batches())
+    return {name: parameter.full_tensor() for name, parameter in model.state_dict().items()}
+
+
+@case
+def fsdp2_with_gradients_in_bfloat16(_: str) -> Weights:
+    """Layers that are large enough for lanes of 16 bits."""
+    model = Net(width=128)
+    for layer in (model.first, model.second, model.last, model):
+        fully_shard(layer, mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.bfloat16))
     train(model, batches())
     return {name: parameter.full_tensor() for name, parameter in model.state_dict().items()}
 
