@@ -47,16 +47,19 @@ def test_two_jobs_learn_side_by_side(testbed: Testbed) -> None:
 
 
 @pytest.mark.netns
-def test_error_feedback_keeps_up_with_float32(testbed: Testbed, tmp_path: Path) -> None:
-    ways = (Gradients(), Gradients(8, feedback=True, warm_up=True))
+def test_error_feedback_and_bfloat16_keep_up_with_float32(testbed: Testbed, tmp_path: Path) -> None:
+    halves = [Gradients(lane_bits, dtype="bfloat16") for lane_bits in (None, 16)]
+    ways = (Gradients(), Gradients(8, feedback=True, warm_up=True), *halves)
     rows = run_convergence(testbed, 10, tasks=("digits",), ways=ways, on_progress=lambda *_: None)
-    gloo, narrow = rows
-    assert gloo["losses"][0] == narrow["losses"][0]  # the same weights, the same batch
-    assert gloo["losses"] != narrow["losses"]
+    # The same weights, the same batch.
+    assert len({row["losses"][0] for row in rows}) == 1
+    assert len({tuple(row["losses"]) for row in rows}) == len(ways)
     assert missed(rows) == []
     assert [line[0] for line in table(rows)[1]] == [
         "digits, gloo",
         "digits, inagg:8, error feedback, warm-up",
+        "digits, gloo, bfloat16",
+        "digits, inagg:16, bfloat16",
     ]
     plot_losses(rows, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
@@ -72,5 +75,8 @@ def test_a_run_that_ends_too_high_has_missed_its_target() -> None:
 
     rows = [summarise("gpt", Gradients(), events(2.0), [])]
     rows += [summarise("gpt", gradients, events(2.05), rows) for gradients in (*TARGETS, Gradients(8))]
-    assert [row["against_gloo"] for row in rows] == [1.0, 1.025, 1.025, 1.025]
-    assert missed(rows) == ["gpt, inagg:16, error feedback: 1.025 times gloo's final loss, more than 1.01"]
+    assert [row["against_gloo"] for row in rows] == [1.0, *[1.025] * 4]
+    assert missed(rows) == [
+        "gpt, inagg:16, error feedback: 1.025 times gloo's final loss, more than 1.01",
+        "gpt, inagg:16, bfloat16: 1.025 times gloo's final loss, more than 1.01",
+    ]

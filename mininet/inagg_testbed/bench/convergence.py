@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """`inagg bench convergence`: how narrow lanes affect a training's loss, and how error feedback restores it.
 
-The models of examples/ train over gloo in float32 and through the switch in 32-, 16- and 8-bit lanes, from the same
-weights on the same batches. Figures of a run:
+The models of examples/ train over gloo and through the switch in 32-, 16- and 8-bit lanes, from the same weights on the
+same batches. Gradients are float32, or are rounded to bfloat16 before they are summed. Figures of a run:
 - losses: mean over ranks of each step;
-- final: mean of losses over the last tenth of the steps; against_gloo: final divided by gloo's;
+- final: mean of losses over the last tenth of the steps; against_gloo: final divided by gloo's in float32;
 - held_out: loss on data that was not used for training.
 """
 
+import itertools
 import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib.figure import Figure
 
@@ -30,24 +31,36 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """How gradients are summed. lane_bits None: by gloo. warm_up: 32-bit lanes in the first fifth of the steps."""
+    """How gradients are summed.
+
+    lane_bits: None sums by gloo. warm_up: 32-bit lanes in the first fifth of the steps. dtype: of the gradients that
+    are summed; bfloat16 has neither feedback nor a warm-up.
+    """
 
     lane_bits: int | None = None
     feedback: bool = False
     warm_up: bool = False
+    dtype: Literal["float32", "bfloat16"] = "float32"
 
     @property
     def label(self) -> str:
         """Name in tables and plots."""
-        if self.lane_bits is None:
-            return "gloo"
+        backend = "gloo" if self.lane_bits is None else f"inagg:{self.lane_bits}"
         extras = [", error feedback"] * self.feedback + [", warm-up"] * self.warm_up
-        return f"inagg:{self.lane_bits}" + "".join(extras)
+        return backend + "".join(extras) + (f", {self.dtype}" if self.dtype != "float32" else "")
 
 
-# The highest final loss, relative to gloo's, that each of these may reach.
-TARGETS = {Gradients(16, feedback=True): 1.01, Gradients(8, feedback=True, warm_up=True): 1.03}
-ALL_GRADIENTS = (Gradients(), Gradients(32), *TARGETS, Gradients(8, feedback=True), Gradients(8))
+_FED_BACK = {Gradients(16, feedback=True): 1.01, Gradients(8, feedback=True, warm_up=True): 1.03}
+# The highest final loss, relative to gloo's in float32, that each of these may reach.
+TARGETS = _FED_BACK | {Gradients(16, dtype="bfloat16"): 1.01}
+ALL_GRADIENTS = (
+    Gradients(),
+    Gradients(32),
+    *_FED_BACK,
+    Gradients(8, feedback=True),
+    Gradients(8),
+    *(Gradients(lane_bits, dtype="bfloat16") for lane_bits in (None, 16, 32)),
+)
 
 
 def run_convergence(
@@ -74,6 +87,8 @@ def _train(
     command += ["--events", "{events}"]
     if gradients.lane_bits is not None:
         command += ["--lane-bits", str(gradients.lane_bits)]
+    if gradients.dtype == "bfloat16":
+        command.append("--bfloat16")
     if gradients.feedback:
         command.append("--feedback")
     if gradients.warm_up:
@@ -91,12 +106,13 @@ def _train(
 def summarise(
     task: str, gradients: Gradients, events: Sequence[tuple[int, Event]], before: Sequence[Row]
 ) -> Row:
-    """A run's row. `before` has the row of gloo for the same task, unless this run is gloo's."""
+    """A run's row. The first row of `before` for the same task is gloo's in float32, unless this run is."""
     losses = [statistics.fmean(found) for _, found in sorted(values_by_step(events, "step", "loss").items())]
     final = statistics.fmean(losses[-max(1, len(losses) // 10) :])
-    gloo = next((row["final"] for row in before if row["task"] == task and row["lane_bits"] is None), final)
+    gloo = next((row["final"] for row in before if row["task"] == task), final)
     return {
         "task": task,
+        "dtype": gradients.dtype,
         "lane_bits": gradients.lane_bits,
         "error_feedback": gradients.feedback,
         "warm_up": gradients.warm_up,
@@ -151,12 +167,14 @@ def plot_losses(rows: Sequence[Row], path: Path) -> None:
     panels = figure.subplots(1, len(tasks), squeeze=False)[0]
     for axes, task in zip(panels, tasks, strict=True):
         of_task = [row for row in rows if row["task"] == task]
-        gloo = _smooth(next(row["losses"] for row in of_task if row["lane_bits"] is None))
-        for colour, row in zip(COLOURS, of_task, strict=False):
+        gloo = _smooth(of_task[0]["losses"])
+        for colour, row in zip(itertools.cycle(COLOURS), of_task, strict=False):
             excess = [
                 100 * (ours / theirs - 1) for ours, theirs in zip(_smooth(row["losses"]), gloo, strict=True)
             ]
             style = "-" if row["lane_bits"] is None or row["error_feedback"] else "--"
+            if row["dtype"] == "bfloat16":
+                style = ":"
             axes.plot(range(1, len(gloo) + 1), excess, style, color=colour, label=row["label"], linewidth=1.2)
         axes.set_title(task, fontsize=10)
         axes.set_xlabel("step")

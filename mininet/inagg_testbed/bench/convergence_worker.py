@@ -86,12 +86,23 @@ def narrow(
     model.register_comm_hook(state, hooks.narrow_lanes)
 
 
+def sum_in_bfloat16(_: object, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    """A communication hook. It is torch's bf16_compress_hook, which DDP refuses on CPUs."""
+    gradients: torch.Tensor = bucket.buffer()
+    rounded = (gradients / dist.get_world_size()).to(torch.bfloat16)
+    work = dist.all_reduce(rounded, async_op=True)
+    assert work is not None
+    future: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda _: gradients.copy_(rounded))
+    return future
+
+
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task", choices=["gpt", "digits"])
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--lane-bits", type=int, choices=[32, 16, 8], help="By default gloo sums.")
+    parser.add_argument("--bfloat16", action="store_true", help="Round gradients to bfloat16, and sum these.")
     parser.add_argument("--feedback", action="store_true")
     parser.add_argument("--warm-up-steps", type=int, default=0)
     parser.add_argument("--events", type=Path)
@@ -100,10 +111,17 @@ def main() -> None:
     torch.manual_seed(WEIGHTS_SEED)
     log = EventLog(arguments.events)
 
-    dist.init_process_group("gloo" if arguments.lane_bits is None else "inagg")
+    if arguments.lane_bits is None:
+        dist.init_process_group("gloo")
+    else:
+        import inagg
+
+        dist.init_process_group("inagg", pg_options=inagg.Options(half_lane_bits=arguments.lane_bits))
     task = {"gpt": gpt, "digits": digits}[arguments.task](dist.get_rank())
     model = DistributedDataParallel(task.model)
-    if arguments.lane_bits is not None:
+    if arguments.bfloat16:
+        model.register_comm_hook(None, sum_in_bfloat16)
+    elif arguments.lane_bits is not None:
         narrow(
             model,
             arguments.lane_bits,
