@@ -221,7 +221,7 @@ class ProcessGroup(ForwardingGroup):
 
     @in_one_form
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any) -> Work:
-        """As `allreduce`, with one sum for each tensor."""
+        """As `allreduce`. Small tensors are summed together."""
         return self._all_reduce("allreduce_coalesced", tensors, Operation.of(opts), opts)
 
     def _all_reduce(

@@ -15,7 +15,7 @@ of at most PORTION elements bound the memory that the stages use on the device.
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,17 +48,17 @@ PORTION = 1 << 20  # elements: 4 MiB of floats, so that launching takes less tim
 class SumRequest:
     """An in-place sum of `flat` (float32, contiguous, one-dimensional) that is asked for.
 
-    memory: the addresses of the tensor that will have the result. average: whether to divide by the number of workers.
-    residual: a tensor like `flat` that receives the residual; None: it is not computed. deliver: brings the sum to
-    `result`, if that is another tensor than `flat`.
+    results: the tensors that will have the result. memories: their addresses. average: whether to divide by the number
+    of workers. residual: a tensor like `flat` that receives the residual; None: it is not computed. deliver: brings the
+    sum to the results; None: they are `flat`.
     """
 
     flat: torch.Tensor
-    memory: range
+    results: Sequence[torch.Tensor]
+    memories: Sequence[range]
     average: bool = False
     residual: torch.Tensor | None = None
     deliver: Callable[[], object] | None = None
-    result: torch.Tensor | None = None
 
 
 class StagedSum:
@@ -72,7 +72,9 @@ class StagedSum:
         self.flat = flat = request.flat
         self.lanes = lanes
         self.seed = seed
-        self.touched = [tensor for tensor in (flat, request.residual, request.result) if tensor is not None]
+        self.touched = [flat, *request.results]
+        if request.residual is not None:
+            self.touched.append(request.residual)
         self.ready = ready
         size = Staging.bytes_needed(flat.numel(), lane_bits=lanes.bits, words=lanes.words)
         self.memory = pinned_empty(size, torch.uint8, flat.device)
@@ -318,7 +320,7 @@ class Stages:
             one.request.deliver()
         end = stream.record()
         with self._lock:
-            self._ended.append((one.request.memory, end))
+            self._ended.extend((memory, end) for memory in one.request.memories)
         one.end(end)
 
     def _unpack_portion(self, one: StagedSum, first: int, last: int, divisor: torch.Tensor | None) -> None:

@@ -3,6 +3,6 @@
 
 Read `collectives` (the calls of a process group), then `queue` (the sums of one rank in one job), `reduction` (one
 sum), `work` (what the caller waits for) and `completers` (the threads that call back). `operation` and `elements` map
-torch's operations and dtypes to a sum of float32; `pending` finds unfinished sums by the memory that they use; `calls`
-and `journal` note every collective, for ranks to compare.
+torch's operations and dtypes to a sum of floats; `bundle` sums small tensors of one call together; `pending` finds
+unfinished sums by the memory that they use; `calls` and `journal` note every collective, for ranks to compare.
 """

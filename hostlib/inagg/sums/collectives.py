@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions through the switch, as a process group calls them: each tensor of a call becomes one sum of the queue."""
+"""Reductions through the switch, as a process group calls them.
+
+Each tensor of a call becomes one sum of the queue, except that small tensors of an all-reduce are summed together.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -10,11 +13,12 @@ from inagg.counters import TalliedCall, Tally
 from inagg.errors import ConfigurationError, InaggError
 from inagg.options import LaneBits, Options
 from inagg.profile import profile_range
+from inagg.sums.bundle import Bundle, divided
 from inagg.sums.calls import describe, measure, sum_text
 from inagg.sums.elements import decode, divide_, encode, is_contiguous_float32, is_integer, lane_bits_of
 from inagg.sums.operation import Operation
 from inagg.sums.queue import SumQueue, is_staged
-from inagg.sums.reduction import Reduction
+from inagg.sums.reduction import Reduction, check_writable
 from inagg.sums.work import SwitchWork
 
 # A contribution, the tensor that receives the result (None: no tensor), and the part of the result (None: all).
@@ -61,19 +65,25 @@ class SwitchCollectives:
         method, opts: as the process group is called. timeout_s: of each sum, unless the operation has its own.
         """
         self.begun += 1
-        calls = [
-            describe(method, ([tensor], [tensor], opts), self._options_for(tensor).lane_bits)
-            for tensor, _, _ in wanted
-        ]
         tensors = [tensor for tensor, _, _ in wanted]
-        tallied = self._tally.begin(*measure(method, (tensors, tensors)), parts=len(tensors))
+        sums = self._divided(method, operation, tensors)
+        calls = []
+        for indices in sums:
+            summed = [tensors[index] for index in indices]
+            calls.append(describe(method, (summed, summed, opts), self._options_for(summed[0]).lane_bits))
+        tallied = self._tally.begin(*measure(method, (tensors, tensors)), parts=len(sums))
 
         parts: list[Reduction] = []
         problem: InaggError | None = None
         with profile_range(calls[0]):
-            for call, one in zip(calls, wanted, strict=True):
+            for call, indices in zip(calls, sums, strict=True):
                 try:
-                    parts.append(self._submit(call, operation, one, timeout_s, tallied))
+                    if len(indices) == 1:
+                        part = self._submit(call, operation, wanted[indices[0]], timeout_s, tallied)
+                    else:
+                        together = [tensors[index] for index in indices]
+                        part = self._submit_bundle(call, operation, together, timeout_s, tallied)
+                    parts.append(part)
                 except InaggError as error:
                     problem = error.with_traceback(None)  # the traceback refers to this frame
                     break
@@ -132,6 +142,13 @@ class SwitchCollectives:
                 tallied=tallied,
             )
 
+    def _divided(self, method: str, operation: Operation, tensors: Sequence[torch.Tensor]) -> list[list[int]]:
+        """The indices of the tensors of each sum. All tensors are of one type."""
+        in_place = method == "allreduce" and operation.factor is None
+        if len(tensors) > 1 and in_place and not is_integer(tensors[0].dtype):
+            return divided((self._options_for(one).lane_bits, one.numel()) for one in tensors)
+        return [[index] for index in range(len(tensors))]
+
     def _options_for(self, tensor: torch.Tensor) -> Options:
         if is_integer(tensor.dtype):
             return self._exactly
@@ -169,8 +186,38 @@ class SwitchCollectives:
             options=options,
             call=call,
             average=operation.average and not divides,
-            touches=result,
+            touches=None if result is None else [result],
             deliver=None if result is not None and encoded.data_ptr() == result.data_ptr() else deliver,
+            timeout_s=operation.timeout_s or timeout_s,
+            tallied=tallied,
+        )
+        if operation.asynchronous:
+            reduction.deliver_unasked()
+        return reduction
+
+    def _submit_bundle(
+        self,
+        call: str,
+        operation: Operation,
+        tensors: Sequence[torch.Tensor],
+        timeout_s: float,
+        tallied: TalliedCall,
+    ) -> Reduction:
+        """Sum floats with the same lanes together, in place."""
+        results = [tensor.data for tensor in tensors]  # autograd does not see them written
+        check_writable(results)
+        self.queue.settle(results)
+        options = self._options_for(results[0])
+        kept = not any(is_staged(one, options) for one in results)
+        dtype = results[0].dtype if kept else torch.float32
+        bundle = Bundle(results, dtype, self.queue.block_elements(options.lane_bits))
+        reduction = self.queue.submit(
+            bundle.flat,
+            options=options,
+            call=call,
+            average=operation.average,
+            touches=results,
+            deliver=bundle.deliver,
             timeout_s=operation.timeout_s or timeout_s,
             tallied=tallied,
         )

@@ -20,7 +20,7 @@ from inagg.sums.calls import describe, measure, sum_text
 from inagg.sums.collectives import Wanted, check_lanes_call
 from inagg.sums.journal import Journal
 from inagg.sums.operation import Operation
-from inagg.sums.reduction import written_memory_of
+from inagg.sums.reduction import check_writable
 from inagg.sums.work import SwitchWork
 
 
@@ -117,7 +117,7 @@ def _bring(wanted: Wanted, operation: Operation) -> None:
     tensor, output, _ = wanted
     if output is None:
         return
-    written_memory_of(output)
+    check_writable([output])
     value = tensor.detach()
     if operation.factor is not None:
         value = (value.to(torch.float32) * operation.factor).to(output.dtype)

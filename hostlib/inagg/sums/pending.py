@@ -12,9 +12,10 @@ class Pending:
 
     def __init__(self) -> None:
         self._in_order: OrderedDict[int, Reduction] = OrderedDict()
-        # Sums by address, without those of empty tensors. They do not overlap, so both starts and stops ascend.
+        # The memories of all sums, by address. They do not overlap, so both starts and stops ascend.
         self._starts: list[int] = []
-        self._by_start: list[Reduction] = []
+        self._stops: list[int] = []
+        self._owners: list[Reduction] = []
 
     def __len__(self) -> int:
         return len(self._in_order)
@@ -22,26 +23,27 @@ class Pending:
     def add(self, reduction: Reduction) -> None:
         """Add a sum whose memory overlaps that of no sum here."""
         self._in_order[reduction.ticket] = reduction
-        if reduction.memory:
-            place = bisect_left(self._starts, reduction.memory.start)
-            self._starts.insert(place, reduction.memory.start)
-            self._by_start.insert(place, reduction)
+        for memory in reduction.memories:
+            place = bisect_left(self._starts, memory.start)
+            self._starts.insert(place, memory.start)
+            self._stops.insert(place, memory.stop)
+            self._owners.insert(place, reduction)
 
     def remove(self, reduction: Reduction) -> None:
         """Remove a sum, if it is here."""
-        if self._in_order.pop(reduction.ticket, None) is not None and reduction.memory:
-            place = bisect_left(self._starts, reduction.memory.start)
-            del self._starts[place], self._by_start[place]
+        if self._in_order.pop(reduction.ticket, None) is None:
+            return
+        for memory in reduction.memories:
+            place = bisect_left(self._starts, memory.start)
+            del self._starts[place], self._stops[place], self._owners[place]
 
     def first(self) -> Reduction | None:
         """The oldest sum."""
         return next(iter(self._in_order.values()), None)
 
     def overlapping(self, memory: range) -> list[Reduction]:
-        """The sums that share addresses with `memory`."""
-        if not memory:
-            return []
+        """The sums that share addresses with `memory`, which is not empty; a sum once for each of its memories."""
         first = bisect_right(self._starts, memory.start)
-        if first and self._by_start[first - 1].memory.stop > memory.start:
+        if first and self._stops[first - 1] > memory.start:
             first -= 1
-        return self._by_start[first : bisect_left(self._starts, memory.stop)]
+        return self._owners[first : bisect_left(self._starts, memory.stop)]

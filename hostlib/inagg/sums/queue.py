@@ -11,15 +11,15 @@ from typing import Protocol
 
 import torch
 
-from inagg._core import EngineError, Transport
+from inagg._core import EngineError, Transport, block_elements
 from inagg.counters import TalliedCall
 from inagg.device.staged import Devices, StagedSum, SumRequest
 from inagg.errors import ConfigurationError, InaggError
-from inagg.options import Options
+from inagg.options import LaneBits, Options
 from inagg.sums.completers import Completers
 from inagg.sums.journal import Journal
 from inagg.sums.pending import Pending
-from inagg.sums.reduction import Callback, Reduction, memory_of, written_memory_of
+from inagg.sums.reduction import Callback, Reduction, check_writable, memories_of
 
 _MASK_64 = (1 << 64) - 1
 _NEVER_S = 1e9
@@ -71,6 +71,7 @@ class SumQueue:
         # Held during a submission, so that the core gets sums in the order of the journal; guards the next two.
         self._submitting = threading.Lock()
         self._devices = Devices(transport, workers, words, job.fail)
+        self._words = words
         self._submitted = 0
         self._lock = threading.Lock()  # guards what follows
         self._pending = Pending()  # sums whose end nobody has noticed
@@ -82,7 +83,7 @@ class SumQueue:
         options: Options,
         call: str,
         average: bool = False,
-        touches: torch.Tensor | None = None,
+        touches: Sequence[torch.Tensor] | None = None,
         deliver: Callback | None = None,
         residual: torch.Tensor | None = None,
         timeout_s: float = _NEVER_S,
@@ -95,7 +96,7 @@ class SumQueue:
 
         Args:
             call: what all ranks must agree on (`calls.describe`).
-            touches: the tensor that holds the result in the end; None: `flat`.
+            touches: the tensors that hold the result in the end; None: `flat`.
             deliver: brings the result to `touches`. Called once, on the thread that first notices that the sum is done;
                 for a device, when the sum has been queued there.
             residual: a tensor like `flat` that receives the residual; None: it is not computed.
@@ -109,12 +110,18 @@ class SumQueue:
         self._job.refuse_forked()
         if flat.numel() > 0 and flat.data_ptr() == 0:
             raise ConfigurationError("a tensor without memory, such as a freed parameter, cannot be summed")
-        memory = written_memory_of(flat if touches is None else touches)
+        results = (flat,) if touches is None else tuple(touches)
+        check_writable(results)
         request = SumRequest(
-            flat=flat, memory=memory, average=average, residual=residual, deliver=deliver, result=touches
+            flat=flat,
+            memories=memories_of(results),
+            average=average,
+            residual=residual,
+            deliver=deliver,
+            results=results,
         )
         with self._submitting:
-            self._collect(memory)
+            self._collect(request.memories)
             ticket, staged = self._hand_over(request, options, call)
             self._submitted += 1
             reduction = Reduction(self, ticket, request, timeout_s=timeout_s, staged=staged, tallied=tallied)
@@ -144,12 +151,15 @@ class SumQueue:
             raise self._job.translate(error) from error
         return ticket, None
 
+    def block_elements(self, lane_bits: LaneBits) -> int:
+        """Elements in a packet's lanes, which share an exponent."""
+        return block_elements(self._words, lane_bits=lane_bits)
+
     def settle(self, tensors: Sequence[torch.Tensor]) -> None:
         """Wait for sums under way whose results go to the memory of `tensors`."""
         self._job.refuse_forked()
-        for memory in map(memory_of, tensors):
-            with self._submitting:
-                self._collect(memory)
+        with self._submitting:
+            self._collect(memories_of(tensors))
 
     def wait(self, reduction: Reduction, timeout_s: float | None) -> bool:
         """See `Reduction.wait`."""
@@ -202,16 +212,17 @@ class SumQueue:
         """The threads that call back."""
         return self._completers.threads()
 
-    def _collect(self, memory: range) -> None:
-        """Wait for sums in this memory, and forget the oldest sums that are done.
+    def _collect(self, memories: Sequence[range]) -> None:
+        """Wait for sums in these memories, and forget the oldest sums that are done.
 
         For sums on a GPU, the current stream waits.
         """
-        with self._lock:
-            overlapping = self._pending.overlapping(memory)
-        for other in overlapping:
-            other.wait(None)
-        self._devices.block_current_stream(memory)
+        for memory in memories:
+            with self._lock:
+                overlapping = self._pending.overlapping(memory)
+            for other in overlapping:
+                other.wait(None)
+            self._devices.block_current_stream(memory)
         while (oldest := self._oldest()) is not None and self.wait(oldest, 0.0):
             pass
 

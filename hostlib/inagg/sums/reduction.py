@@ -3,7 +3,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import torch
@@ -30,7 +30,7 @@ class Reduction:
 
     ticket: the core's number of it. timeout_s: see `SumQueue.submit`. staged: the device's part, if there is one. The
     result is then queued on the device, and `block_current_stream` makes the program's work wait for it. tallied: the
-    call that this sum belongs to. `flat` and `memory` are those of the request.
+    call that this sum belongs to. `flat` and `memories` are those of the request.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Reduction:
     ) -> None:
         self.ticket = ticket
         self.flat = request.flat
-        self.memory = request.memory
+        self.memories = request.memories
         self.timeout_s = timeout_s
         self.deadline = time.monotonic() + timeout_s
         self._queue = queue
@@ -142,23 +142,33 @@ class Reduction:
             self._staged.block_current_stream()
 
 
-def written_memory_of(tensor: torch.Tensor) -> range:
-    """The addresses of a tensor that will hold a result.
+def check_writable(tensors: Iterable[torch.Tensor]) -> None:
+    """Check tensors that will hold results.
 
     Raises:
-        ConfigurationError: the tensor's elements share memory.
+        ConfigurationError: the elements of a tensor share memory.
     """
-    if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
-        raise ConfigurationError(
-            "an expanded tensor cannot hold a sum: its elements share memory; clone() it"
-        )
-    return memory_of(tensor)
+    for tensor in tensors:
+        if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+            raise ConfigurationError(
+                "an expanded tensor cannot hold a sum: its elements share memory; clone() it"
+            )
 
 
-def memory_of(tensor: torch.Tensor) -> range:
-    """The addresses from a tensor's first element to its last."""
-    extents = zip(tensor.shape, tensor.stride(), strict=True)
+def memories_of(tensors: Iterable[torch.Tensor]) -> tuple[range, ...]:
+    """The addresses from each tensor's first element to its last, ascending. Memories that touch are one."""
+    merged: list[range] = []
+    for memory in sorted(map(_memory_of, tensors), key=lambda memory: memory.start):
+        if merged and memory.start <= merged[-1].stop:
+            merged[-1] = range(merged[-1].start, max(merged[-1].stop, memory.stop))
+        elif memory:
+            merged.append(memory)
+    return tuple(merged)
+
+
+def _memory_of(tensor: torch.Tensor) -> range:
     if tensor.numel() == 0:
         return range(0)
+    extents = zip(tensor.shape, tensor.stride(), strict=True)
     last = sum((size - 1) * stride for size, stride in extents)
     return range(tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size())

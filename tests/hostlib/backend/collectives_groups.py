@@ -76,6 +76,66 @@ def coalesced_all_reduces_and_gathers() -> None:
         assert one[::3].tolist() == [float(other) for other in range(ranks)]
 
 
+def of_many_kinds(rank: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    """Tensors that all_reduce_coalesced takes in one call: small, empty, large, strided, with specials and outliers."""
+    if not dtype.is_floating_point:
+        return [torch.arange(size, dtype=dtype) + rank for size in (20, 0, 300)]
+    tensors = [normal(rank, size) for size in (5, 0, 256, 257, 1, 700, 5000, 6000)]
+    tensors += [normal(rank, 40, 30).T, normal(rank, 50)[::5], torch.tensor(2.5), normal(rank, 100_000)]
+    tensors = [tensor.to(dtype) for tensor in tensors]
+    greatest = torch.finfo(dtype).max
+    tensors[0][rank % 5] = torch.inf
+    tensors[2][7] = greatest
+    tensors[3][100] = greatest if rank == 0 else torch.nan
+    tensors[6][rank] = -torch.inf
+    return tensors
+
+
+@case
+def coalesced_sums_have_the_bits_of_separate_ones() -> None:
+    ranks = dist.get_world_size()
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int32):
+        for operation in (dist.ReduceOp.SUM, dist.ReduceOp.AVG)[: 2 if dtype.is_floating_point else 1]:
+            together, apart = (of_many_kinds(dist.get_rank(), dtype) for _ in range(2))
+            options = dist.AllreduceCoalescedOptions()
+            options.reduceOp = operation  # type: ignore[assignment]  # as torch itself does
+            before = inagg.stats().get("collectives_completed", 0)
+            dist.distributed_c10d._get_default_group().allreduce_coalesced(together, options).wait()
+            sums = inagg.stats().get("collectives_completed", 0) - before
+            for tensor in apart:
+                dist.all_reduce(tensor, operation)
+            for one, other in zip(together, apart, strict=True):
+                assert torch.equal(one.isnan(), other.isnan())
+                assert torch.equal(one.nan_to_num(), other.nan_to_num())
+            # Those of one width of lanes are one sum: halves of 5000 elements and more have 16 bits. The large one is
+            # alone, and so is each tensor of integers.
+            assert ranks == 1 or sums == (2 if dtype == torch.float32 else 3), sums
+
+
+@case
+def coalesced_sums_in_the_same_memory_and_after_one_another() -> None:
+    """As over gloo, a tensor that is twice in a call has the sum, and later calls see it."""
+    ranks = dist.get_world_size()
+    whole = torch.ones(600)
+    first, second, both = whole[:300], whole[300:], whole[200:400]
+    dist.all_reduce_coalesced([first, first, second])
+    assert whole.tolist() == [ranks] * 600
+    works = [
+        dist.all_reduce_coalesced([first, second], async_op=True),
+        dist.all_reduce(both, async_op=True),
+        dist.all_reduce_coalesced([both, torch.ones(3)], async_op=True),
+    ]
+    for work in works:
+        work.wait()
+    assert both.tolist() == [ranks**4] * 200
+    assert whole[:200].tolist() == [ranks**2] * 200
+    with pytest.raises(ConfigurationError, match="an expanded tensor cannot hold a sum"):
+        dist.all_reduce_coalesced([torch.ones(3), torch.ones(1).expand(4)])
+    parameter = torch.ones(3, requires_grad=True)
+    dist.all_reduce_coalesced([parameter, torch.ones(5)])
+    assert parameter.tolist() == [ranks] * 3
+
+
 @case
 def other_collectives() -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()

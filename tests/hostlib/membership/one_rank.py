@@ -61,5 +61,5 @@ def all_reduce(one: Session, tensor: torch.Tensor, options: Options) -> SwitchWo
     def deliver() -> None:
         tensor.copy_(flat)
 
-    reduction = one.sums.submit(flat, options=options, call="", touches=tensor, deliver=deliver)
+    reduction = one.sums.submit(flat, options=options, call="", touches=[tensor], deliver=deliver)
     return SwitchWork([tensor], [reduction])
