@@ -403,7 +403,7 @@ class Relay(Answer):
 
 
 class ServedJob(Answer):
-    """What a server has to know of a job: it sums chunk c if (c mod slots) mod servers is its index.
+    """What a server has to know of a job: it sums the runs of chunks that are its index's (docs/protocol.md, 5.6).
 
     relay: in a job on shared slots.
     """
@@ -492,7 +492,7 @@ class TreeSwitch(Answer):
 
     aggregator_ip: its own address, at which it answers pings. first_slot_version, slot_versions: its lease. ranks: of
     the workers that it sums for itself. below: the switches whose partial sums it adds. above: the switches that get
-    its partial sums in turns; none at a root.
+    its partial sums, in runs of chunks; none at a root.
     """
 
     switch: str
@@ -524,7 +524,7 @@ class JobStatus(Answer):
 
     In a job with aggregation "server" there is no aggregator, results address or tree. In one with "shared" there are
     both these and servers, and its tree has no slot versions of its own. relay: of its servers. servers: by index,
-    known once all ranks have registered; chunk c belongs to server (c mod slots) mod len(servers). members: all
+    known once all ranks have registered; each sums runs of chunks (docs/protocol.md, 5.6). members: all
     workers, known then too. serving: the indices of the servers that admit its packets; the job runs when all do, and
     its switches have its entries. chunks: of all its servers, as of their last heartbeats or those of the ranks that
     run them; null without servers. displaced: at all its switches; null without shared slots. Only GET /jobs/J

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes in bytes: of packets (docs/protocol.md, 2), and of memory."""
+"""Sizes in bytes: of packets (docs/protocol.md, 2), and of memory. The lengths of runs of chunks (5.5)."""
 
 import re
 
@@ -7,6 +7,7 @@ from inagg_contract.constants import (
     ETHERNET_HEADER_BYTES,
     INAGG_HEADER_BYTES,
     IPV4_HEADER_BYTES,
+    RUN_CHUNKS,
     UDP_HEADER_BYTES,
     WORD_BYTES,
 )
@@ -29,7 +30,23 @@ def data_mtu(words: int) -> int:
 
 def server_memory(slots: int, servers: int, words: int) -> int:
     """Bytes of memory that a job takes of each of its servers: two versions of its share of the slots."""
-    return 2 * -(-slots // servers) * (INAGG_HEADER_BYTES + WORD_BYTES * words + SERVER_VERSION_BYTES)
+    run = run_chunks(slots, servers, apart=True)
+    share = -(-(slots // run) // servers) * run
+    return 2 * share * (INAGG_HEADER_BYTES + WORD_BYTES * words + SERVER_VERSION_BYTES)
+
+
+def run_chunks(slots: int, ways: int, *, apart: bool) -> int:
+    """How many chunks in a row go to one of several roots or servers, a power of two (docs/protocol.md, 5.5 and 5.6).
+
+    apart: workers send to the servers themselves.
+    """
+    each = 8 if ways.bit_count() != 1 else 2 if apart else 1
+    return min(RUN_CHUNKS, 1 << max(0, (slots // (each * ways)).bit_length() - 1))
+
+
+def way_of(chunk: int, slots: int, ways: int, *, apart: bool) -> int:
+    """Which of the roots or servers a chunk goes to."""
+    return chunk % slots // run_chunks(slots, ways, apart=apart) % ways
 
 
 def parse_size(text: str) -> int:

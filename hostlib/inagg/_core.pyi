@@ -80,7 +80,7 @@ class RetransmissionPolicy:
 @final
 class Route:
     """Where a worker's contributions go: to the aggregator of a job on switches, or to all servers, or both of a job on
-    shared slots. Chunk c is of server (c mod slots) mod their number; likewise of one of the `roots` of a tree."""
+    shared slots. Runs of chunks are of one server, or of one of the `roots` of a tree (docs/protocol.md, 5.5)."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class Engine:
     """One worker's protocol engine, for tests: no socket, no clock. Not thread-safe.
 
     `member`: the rank's number among the members of the switch that it sends to; None: its rank.
-    `ways`: number of roots or servers that sum the job's chunks in turns. `ways_apart`: the worker sends to each.
+    `ways`: number of roots or servers that share the job's chunks. `ways_apart`: the worker sends to each.
     `first_chunk` is 0 in a real job (protocol 7); tests set it to cross the wraparound of chunk numbers.
     """
 

@@ -43,6 +43,10 @@ const bit<16> MAX_EXPONENT = 682;
 const bit<16> INAGG_HEADER_BYTES = 20;
 const bit<16> MEMBERS_BYTES = 8;
 const bit<16> WORD_BYTES = 256;
+
+// The most chunks in a row that go to one of several roots or servers (protocol.md, 5.5).
+const bit<16> RUN_CHUNKS = 32;
+
 const bit<16> ETHERNET_HEADER_BYTES = 14;
 const bit<16> IPV4_HEADER_BYTES = 20;
 const bit<16> UDP_HEADER_BYTES = 8;

@@ -120,6 +120,7 @@ struct metadata_t {
     epoch_t epoch;             // the job's current epoch
     bit<16> result_group;      // multicast group of the job's members
     bit<8> parents;            // switches above that share the job's chunks, a power of two; 0: this switch is a root
+    bit<8> run_bits;           // 2^run_bits chunks in a row go to one of them
     bit<16> job;               // for egress: the job, and the rank of the receiver
     bit<8> rank;
 }

@@ -31,7 +31,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     bit<32> slot;
     member_bitmap_t members;
     bit<8> final;
-    bit<8> parent;    // of those that take turns
+    bit<8> parent;    // of those that share the job's chunks
 
     // Chunk c uses slot c mod S, version (c div S) mod 2. S is a power of two, so c mod 2S is both at once.
     action load_slot(out epoch_t epoch, out chunk_t chunk) {
@@ -273,7 +273,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             }
         }
         if (goes_up) {
-            parent = hdr.inagg.chunk[7:0] & (meta.parents - 1);
+            parent = (bit<8>)(hdr.inagg.chunk >> meta.run_bits) & (meta.parents - 1);
             if (uplink.apply().hit) {
                 leaves = true;
             } else {

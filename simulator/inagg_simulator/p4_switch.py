@@ -12,6 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from inagg_contract.program import inagg_p4
+from inagg_contract.sizes import run_chunks, way_of
 from inagg_simulator.reference import decode
 from inagg_simulator.reference_switch import Sent, Up
 from inagg_simulator.scapy_layer import IP, PORT, UDP, Ether
@@ -228,6 +229,11 @@ class Entries:
             "result_group": self.group,
         }
 
+    @property
+    def _run_bits(self) -> int:
+        ways = len(self.above)
+        return run_chunks(self.slots, ways, apart=False).bit_length() - 1 if ways > 1 else 0
+
     def station(self, member: int) -> Station:
         return self.members[member] if self.members else worker(member)
 
@@ -251,7 +257,12 @@ class Entries:
         for rank in ranks:
             source = packed_ip(self.station(rank).ip)
             match = {"port": self.port(rank), "source": source, "job": self.job, "rank": rank}
-            params = {"member": 1 << rank, **self._lease, "parents": len(self.above)}
+            params = {
+                "member": 1 << rank,
+                **self._lease,
+                "parents": len(self.above),
+                "run_bits": self._run_bits,
+            }
             made.append(Insert(table="admission", match=match, action="admit", params=params))
         return made
 
@@ -275,7 +286,7 @@ class Entries:
 
     def from_above(self, datagram: bytes) -> tuple[int, bytes]:
         """(port, frame) of a packet of the switch above whose turn it is."""
-        above = self.above[decode(datagram).chunk % len(self.above)]
+        above = self.above[way_of(decode(datagram).chunk, self.slots, len(self.above), apart=False)]
         to = job_group(self.job) if self.multicast else self.own
         return above.port, headers(above.station, to, len(datagram)) + datagram
 

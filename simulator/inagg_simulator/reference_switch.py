@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from inagg_contract.sizes import way_of
 from inagg_simulator.reference import (
     AGAIN,
     DATA,
@@ -42,7 +43,7 @@ from inagg_simulator.slot_rules.versions import Leaves, Outcome, Version
 class Job:
     """A job at one switch. `workers`: the members of the job at this switch, workers and switches below.
 
-    above: the job's member numbers at the switches above, which take turns chunk by chunk; a root has none.
+    above: the job's member numbers at the switches above, which take turns; a root has none.
     """
 
     workers: int
@@ -166,8 +167,9 @@ class Aggregator:
 
     def _as_member(self, header: Header) -> tuple[Up, Header]:
         """The switch above whose turn it is, and the header as this switch's."""
-        above = self.jobs[header.job].above
-        parent = header.chunk % len(above)
+        job = self.jobs[header.job]
+        above = job.above
+        parent = way_of(header.chunk, job.slots, len(above), apart=False)
         return Up(parent), header._replace(rank=above[parent])
 
     def _from_above(self, datagram: bytes) -> tuple[Sent, Sequence[str]]:

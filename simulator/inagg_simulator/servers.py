@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inagg._core import JobShape, ServedJob
+from inagg_contract.sizes import way_of
 from inagg_simulator import reference
 
 
@@ -37,7 +38,7 @@ class Servers:
 
     def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]:
         """(receiver's rank, datagram) of each packet that leaves."""
-        way = reference.decode(datagram).chunk % self.slots % len(self.servers)
+        way = way_of(reference.decode(datagram).chunk, self.slots, len(self.servers), apart=True)
         return [
             (to, left)
             for receiver, left in self.servers[way].receive(datagram, rank)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from inagg._core import Engine
 from inagg_contract.constants import ECN_CAPABLE, ECN_CONGESTED, FLAG_CONGESTED, INAGG_PORT
+from inagg_contract.sizes import way_of
 from inagg_simulator import p4_switch, reference
 from inagg_simulator.p4_switch import Station, headers
 from inagg_simulator.shared_fabric import Pool, SharedFabric, SharedJob, unwrap
@@ -223,13 +224,14 @@ def test_every_switch_on_the_way_combines(fresh: Sharing, colocated: bool) -> No
 
 
 def test_a_link_between_switches_carries_each_sum_once(fresh: Sharing) -> None:
-    """And each result, and what the servers of the leaf get and send: a quarter of all each."""
+    """And each result, and what the servers of the leaf get and send."""
     job = SharedJob(at=(1, 1, 2, 2), slots=64)
     fabric = fresh.run(Example((job,), LARGE, Impairment(), pool(64), seed=1, above=(0, 0)))
-    for cable in (8, 9):  # behind four workers and four servers
-        # Of an exponent no switch combines anything.
-        assert fabric.packets[cable, True] == 200 + 2 * 64 + (200 + 64) // 2
-        assert fabric.packets[cable, False] == 200 + 64 + (200 + 4 * 64) // 2
+    for leaf, cable in enumerate((8, 9)):  # behind four workers and four servers
+        own = [chunk for chunk in range(64 + 200) if way_of(chunk, 64, 4, apart=False) // 2 == leaf]
+        # Of an exponent no switch combines anything. Their chunks are the first.
+        assert fabric.packets[cable, True] == 200 + 2 * 64 + len(own)
+        assert fabric.packets[cable, False] == 200 + 64 + sum(4 if chunk < 64 else 1 for chunk in own)
 
 
 def test_two_jobs_in_a_pool_for_one_are_right_and_partly_combined(fresh: Sharing) -> None:

@@ -54,7 +54,7 @@ TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
     ADMISSION: (
         {"port": 9, "source": 32, "job": 16, "rank": 8},
         "InaggIngress.admission.admit",
-        {"member": 64, **_LEASE, "parents": 8},
+        {"member": 64, **_LEASE, "parents": 8, "run_bits": 8},
     ),
     PARENT: (
         {"port": 9, "source": 32, "job": 16},
@@ -74,6 +74,7 @@ TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
             "mask": 32,
             "offset": 32,
             "servers": 8,
+            "run_bits": 8,
             "job_priority": 8,
             "expiry_us": 48,
             "mac": 48,

@@ -37,6 +37,7 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
         "epoch": 101,
         "result_group": 3,
         "parents": 0,
+        "run_bits": 0,
     }
 
 

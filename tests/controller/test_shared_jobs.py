@@ -153,7 +153,7 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
     assert values(made, "InaggIngress.admission.admission") == [
         (
             {"port": rank + 1, "source": 0x0A000001 + rank, "job": 1, "rank": rank},
-            {"member": 1 << rank, **lease, "parents": 0},
+            {"member": 1 << rank, **lease, "parents": 0, "run_bits": 0},
         )
         for rank in range(2)
     ]
@@ -162,8 +162,8 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
         ({"port": 1 + rank, "source": 0x0A000001 + rank, "job": 1}, arrival) for rank in range(2)
     ]
     # 2654435769 * 4 mod 16 = 4
-    share = {"base": 48, "mask": 15, "offset": 4, "servers": 2, "job_priority": 7, "expiry_us": 20000}
-    share |= {"mac": 0x024941000001, "ip": 0x0A0000FD}
+    share = {"base": 48, "mask": 15, "offset": 4, "servers": 2, "run_bits": 1}
+    share |= {"job_priority": 7, "expiry_us": 20000} | {"mac": 0x024941000001, "ip": 0x0A0000FD}
     assert values(made, SHARING) == [({"job": 1}, share)]
     assert values(made, SERVER) == [
         (
@@ -200,7 +200,7 @@ def test_the_entries_make_the_switch_combine_and_pass_results_on(unicast: bool) 
         for chunk in range(8):
             assert program.process(1, frame(job, 0, chunk, DATA)) == []
             ((port, partial),) = program.process(2, frame(job, 1, chunk, DATA))
-            server = chunk % 2
+            server = chunk // 2 % 2  # two of four slots are a run
             assert (port, partial[:6]) == (1 + server, member(server).mac.to_bytes(6, "big"))
             # IPv4 destination, UDP destination, workers, first word.
             assert partial[30:34] == member(server).ip.to_bytes(4, "big")

@@ -81,7 +81,8 @@ def test_a_jobs_entries_reach_the_switch_with_their_values(
         (7, 0): ("InaggEgress.delivery.deliver", {"mac": 0x020000000001, "ip": 0x0A000001, "udp_port": 4000}),
         (7, 1): ("InaggEgress.delivery.deliver", {"mac": 0x020000000002, "ip": 0x0A000002, "udp_port": 4001}),
     }
-    common = {"all": 0b11, "slot_base": 16, "slot_mask": 7, "epoch": 9, "result_group": 2, "parents": 0}
+    common = {"all": 0b11, "slot_base": 16, "slot_mask": 7, "epoch": 9, "result_group": 2}
+    common |= {"parents": 0, "run_bits": 0}
     assert servicer.table("InaggIngress.admission.admission") == {
         (1, 0x0A000001, 7, 0): ("InaggIngress.admission.admit", {"member": 0b01, **common}),
         (2, 0x0A000002, 7, 1): ("InaggIngress.admission.admit", {"member": 0b10, **common}),
@@ -120,7 +121,8 @@ def test_a_switch_below_others_knows_them_and_the_port_of_its_member_0(
         ),
     }
     admitted = servicer.table("InaggIngress.admission.admission")
-    assert [params["parents"] for _, params in admitted.values()] == [2, 2]
+    # Of four slots, two in a row go one way.
+    assert [(params["parents"], params["run_bits"]) for _, params in admitted.values()] == [(2, 1)] * 2
 
 
 def test_a_job_on_shared_slots_leads_to_its_servers(switch: P4RuntimeSwitch, fake_server: FakeServer) -> None:
@@ -130,7 +132,9 @@ def test_a_job_on_shared_slots_leads_to_its_servers(switch: P4RuntimeSwitch, fak
     )
     bits = {rank: 1 << rank for rank in MEMBERS}
     sharing = Sharing(base=48, size=16, offset=12, bits=bits, servers=servers, priority=255, expiry_us=20_000)
-    shared = job_entries(job=7, epoch=9, group=2, members=MEMBERS, sharing=sharing, own=(0xAA, 0xBB))
+    shared = job_entries(
+        job=7, epoch=9, group=2, members=MEMBERS, slots=64, sharing=sharing, own=(0xAA, 0xBB)
+    )
     switch.connect(nothing)
     for stage in shared.stages:
         switch.insert(stage)
@@ -143,6 +147,7 @@ def test_a_job_on_shared_slots_leads_to_its_servers(switch: P4RuntimeSwitch, fak
                 "mask": 15,
                 "offset": 12,
                 "servers": 2,
+                "run_bits": 5,
                 "job_priority": 255,
                 "expiry_us": 20000,
                 "mac": 0xAA,
@@ -170,7 +175,7 @@ def test_a_job_on_shared_slots_leads_to_its_servers(switch: P4RuntimeSwitch, fak
     }
     admitted = servicer.table("InaggIngress.admission.admission")
     assert [params for _, params in admitted.values()] == [
-        {"member": 1 << rank, **lease, "parents": 0} for rank in range(2)
+        {"member": 1 << rank, **lease, "parents": 0, "run_bits": 0} for rank in range(2)
     ]
     for stage in reversed(shared.stages):
         switch.remove(stage)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from inagg_contract.addresses import multicast_mac
 from inagg_contract.constants import ALL_RANKS, FLOOD_GROUP, INAGG_PORT
+from inagg_contract.sizes import run_chunks
 
 ADMISSION = "InaggIngress.admission.admission"
 RECEIVER = "InaggEgress.delivery.receiver"
@@ -162,9 +163,10 @@ def job_entries(
 ) -> JobEntries:
     """The entries of a complete job in one switch (docs/protocol.md, 5.1, 5.3, 5.5 and 5.7).
 
-    members: by number, all of them. slot_base, slots: its lease; sharing: if it has none. results_ip: the multicast
-    address of the job's results; None: each member's own. parents: the switches above, in turns; a job on shared slots
-    has one at most. own: (MAC, IPv4) address of this switch's aggregator, for results from them and from servers.
+    members: by number, all of them. slots: S. slot_base: of its lease; sharing: if it has none. results_ip: the
+    multicast address of the job's results; None: each member's own. parents: the switches above, in turns; a job on
+    shared slots has one at most. own: (MAC, IPv4) address of this switch's aggregator, for results from them and from
+    servers.
     """
     ranks = sorted(members)
     bits = {rank: 1 << rank for rank in ranks} if sharing is None else sharing.bits
@@ -192,7 +194,7 @@ def job_entries(
             *(
                 [_uplink(job, turn, parent) for turn, parent in enumerate(parents)]
                 if sharing is None
-                else _sharing(job, sharing, parents, own)
+                else _sharing(job, sharing, slots, parents, own)
             ),
         ),
         group=unicast_group(group, members) if results_ip is None else _multicast_group(group, members),
@@ -204,7 +206,12 @@ def job_entries(
                     ADMISSION,
                     (("port", member.port), ("source", member.ip), ("job", job), ("rank", member.rank)),
                     "InaggIngress.admission.admit",
-                    (("member", bits[member.rank]), *lease, ("parents", len(parents))),
+                    (
+                        ("member", bits[member.rank]),
+                        *lease,
+                        ("parents", len(parents)),
+                        ("run_bits", _run_bits(slots, len(parents))),
+                    ),
                 )
                 for member in (members[rank] for rank in ranks)
             ),
@@ -221,8 +228,12 @@ def _uplink(job: int, turn: int, parent: Parent) -> TableEntry:
     )
 
 
+def _run_bits(slots: int, ways: int) -> int:
+    return run_chunks(slots, ways, apart=False).bit_length() - 1 if ways > 1 else 0
+
+
 def _sharing(
-    job: int, sharing: Sharing, parents: Sequence[Parent], own: tuple[int, int]
+    job: int, sharing: Sharing, slots: int, parents: Sequence[Parent], own: tuple[int, int]
 ) -> Iterator[TableEntry]:
     """The entries that lead a job to its servers, or to the switch above, and to the slots on the way, and count when
     it loses one."""
@@ -244,6 +255,7 @@ def _sharing(
             ("mask", sharing.size - 1),
             ("offset", sharing.offset),
             ("servers", len(ways)),
+            ("run_bits", _run_bits(slots, len(ways))),
             ("job_priority", sharing.priority),
             ("expiry_us", sharing.expiry_us),
             ("mac", own[0]),

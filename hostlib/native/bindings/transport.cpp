@@ -243,12 +243,12 @@ void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::
     if (!aggregator && servers.empty()) {
         throw std::invalid_argument("give aggregator, servers or both");
     }
-    const EngineConfig config{.job = job,
-                              .rank = rank,
-                              .member = member.value_or(rank),
-                              .ways = servers.empty() ? roots : static_cast<unsigned>(servers.size()),
-                              .ways_apart = !aggregator,
-                              .policy = policy};
+    const EngineConfig config{
+        .job = job,
+        .rank = rank,
+        .member = member.value_or(rank),
+        .ways = {job.slots, servers.empty() ? roots : static_cast<unsigned>(servers.size()), !aggregator},
+        .policy = policy};
     config.validate();
     Peers peers = peers_of(route);
     std::optional<UdpSocket> results;

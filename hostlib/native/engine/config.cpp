@@ -34,8 +34,8 @@ void EngineConfig::validate() const {
                                     " workers; ranks start at 0");
     require(member < MAX_MEMBERS, "member is " + std::to_string(member) + "; a switch has members 0 to " +
                                       std::to_string(MAX_MEMBERS - 1));
-    require(1 <= ways && ways <= std::min(job.slots, MAX_WAYS),
-            "there are " + std::to_string(ways) + " roots or servers; there must be 1 to " +
+    require(1 <= ways.count() && ways.count() <= std::min(job.slots, MAX_WAYS),
+            "there are " + std::to_string(ways.count()) + " roots or servers; there must be 1 to " +
                 std::to_string(MAX_WAYS) + ", and no more than the " + std::to_string(job.slots) + " slots");
     policy.validate();
 }

@@ -23,7 +23,7 @@ Engine::Engine(const EngineConfig& config)
       oldest_chunk_(config.job.first_chunk),
       recovery_(config_) {
     config.validate();
-    apart_.resize(config.ways_apart ? config.ways : 1);
+    apart_.resize(config.ways.apart() ? config.ways.count() : 1);
     run_.reserve(LONGEST_RUN);
     slots_.reserve(config.job.slots);
     for (std::uint32_t index = 0; index < config.job.slots; ++index) {
@@ -166,7 +166,7 @@ std::size_t Engine::to_send(std::span<std::byte> memory, std::span<Outgoing> out
             memory = memory.subspan(taken);
         }
         out[count++] = {.datagram = datagram,
-                        .destination = config_.ways_apart ? config_.way_of(slot.chunk()) : 0};
+                        .destination = config_.ways.apart() ? config_.ways.of(slot.chunk()) : 0};
         if (query) {
             codec_.encode_query(slot, ++last_query, datagram);
             return true;
@@ -203,7 +203,7 @@ void Engine::release(std::size_t most, std::size_t bytes) {
         }
         bytes -= needed;
         ready_.remove(slot);
-        apart_[config_.way_of(slot.chunk()) % apart_.size()].push_back(slot);
+        apart_[config_.ways.of(slot.chunk()) % apart_.size()].push_back(slot);
     }
     for (std::size_t i = 0; i < apart_.size(); ++i) {
         SlotList& way = apart_[(config_.rank + i) % apart_.size()];

@@ -33,7 +33,7 @@ Recovery::Recovery(const EngineConfig& config)
       asked_(std::max(config.job.slots, LEAST_ASKED)),
       rtt_(config.policy),
       window_(config.window_bound()),
-      ways_(config.ways) {}
+      ways_(config.ways.count()) {}
 
 void Recovery::begin(double now) { quiet_since_ = now; }
 
@@ -127,8 +127,9 @@ void Recovery::doubt(Slot& slot) {
     urgent_.push_back(slot);
 }
 
-// `last`: of a run of `count`, which may have come all ways in turns. The result of a chunk that was asked
-// about or sent again may have left before that, so it says nothing about earlier sendings.
+// `last`: of `count` results in a row, which may have come several ways: the last one of each says what the
+// others of that way say. The result of a chunk that was asked about or sent again may have left before that,
+// so it says nothing about earlier sendings.
 void Recovery::measure(const Slot& last, unsigned count, double now) {
     const double rtt = now - last.sent_at();
     if (last.timed()) {
@@ -136,14 +137,16 @@ void Recovery::measure(const Slot& last, unsigned count, double now) {
         least_rtt_.measure(rtt, now);
     }
     const Slot* slot = &last;
-    for (std::size_t left = std::min<std::size_t>(count, ways_.size()); left > 0; --left) {
+    const Way* after = nullptr;
+    for (unsigned left = ways_.size() == 1 ? 1 : count; left > 0; --left) {
         Way& way = way_of(*slot);
-        if (slot->timed()) {
+        if (&way != after && slot->timed()) {
             way.measure(rtt);
         }
-        if (slot->sent_once() && slot->sending() > way.result.sending) {
+        if (&way != after && slot->sent_once() && slot->sending() > way.result.sending) {
             way.result = {slot->sending(), rtt};
         }
+        after = &way;
         slot = SlotList::previous(*slot);
     }
     end_round_trip(last.sending());

@@ -48,7 +48,7 @@ class Recovery {
     // it waits for others. False: the answer is old.
     bool answered(Slot& slot, std::uint32_t query_number, bool again, double now);
     // Something has come the way that a chunk goes.
-    void heard_of(std::uint32_t chunk) { ways_[config_.way_of(chunk)].unanswered = {.known = true}; }
+    void heard_of(std::uint32_t chunk) { ways_[config_.ways.of(chunk)].unanswered = {.known = true}; }
     // A slot's result was not usable: the switch is to be asked for it at once.
     void refused(Slot& slot) { doubt(slot); }
     // A ready packet had to wait for the window.
@@ -99,8 +99,8 @@ class Recovery {
     const Slot* find_silent(double now) const;
     double give_up_deadline() const { return quiet_since_ + config_.policy.give_up; }
     struct Way;
-    Way& way_of(const Slot& slot) { return ways_[config_.way_of(slot.chunk())]; }
-    const Way& way_of(const Slot& slot) const { return ways_[config_.way_of(slot.chunk())]; }
+    Way& way_of(const Slot& slot) { return ways_[config_.ways.of(slot.chunk())]; }
+    const Way& way_of(const Slot& slot) const { return ways_[config_.ways.of(slot.chunk())]; }
 
     const EngineConfig& config_;
 

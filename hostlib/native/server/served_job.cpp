@@ -15,10 +15,6 @@ constexpr std::uint32_t MAX_SLOTS = 1U << 16;
 // What a version takes besides its packet, as the controller counts it.
 constexpr std::size_t VERSION_BYTES = 64;
 
-std::size_t share_of(const ServedJobConfig& config) {
-    return (config.job.slots - config.index + config.servers - 1) / config.servers;
-}
-
 void maximise(Announcement& sum, const Announcement& added) {
     sum.flags |= added.flags;
     sum.flags_check |= added.flags_check;
@@ -41,13 +37,14 @@ void ServedJobConfig::validate() const {
 }
 
 std::size_t ServedJobConfig::memory() const {
-    return std::size_t{2} * ((job.slots + servers - 1) / servers) *
+    return 2 * Ways(job.slots, servers, !relayed).most_slots() *
            (datagram_bytes(Kind::data, job.words) + VERSION_BYTES);
 }
 
 ServedJob::ServedJob(const ServedJobConfig& config)
     : config_((config.validate(), config)),
-      share_(share_of(config)),
+      ways_(config.job.slots, config.servers, !config.relayed),
+      share_(ways_.most_slots()),
       stride_(datagram_bytes(Kind::data, config.job.words)),
       all_(~std::uint64_t{0} >> (MAX_MEMBERS - config.job.workers)),
       versions_(2 * share_),
@@ -141,7 +138,7 @@ Outcome ServedJob::take(const Packet& packet) {
 
 // Versions of one parity are neighbours in the order of their slots.
 std::size_t ServedJob::place_of(std::uint32_t chunk) const {
-    const std::size_t slot = (chunk & (config_.job.slots - 1)) / config_.servers;
+    const std::size_t slot = ways_.place_of(chunk);
     return (chunk & config_.job.slots) == 0 ? slot : share_ + slot;
 }
 

@@ -23,7 +23,7 @@ namespace inagg {
 struct ServedJobConfig {
     JobShape job;
     unsigned servers = 1;
-    unsigned index = 0;    // of this server: it sums chunk c if (c mod S) mod servers is that
+    unsigned index = 0;    // of this server among the ways of the chunks
     bool relayed = false;  // a switch combines contributions, and passes queries on
 
     // Throws std::invalid_argument.
@@ -119,9 +119,7 @@ class ServedJob {
              std::span<std::byte> sums);
     void complete(std::size_t place, const Packet& packet);
     void count(Outcome outcome) { ++counts_[static_cast<std::size_t>(outcome)]; }
-    bool is_own(std::uint32_t chunk) const {
-        return (chunk & (config_.job.slots - 1)) % config_.servers == config_.index;
-    }
+    bool is_own(std::uint32_t chunk) const { return ways_.of(chunk) == config_.index; }
     void reply(std::size_t place, Kind kind, unsigned rank, unsigned destination);
     std::size_t place_of(std::uint32_t chunk) const;
     std::span<std::byte> datagram_at(std::size_t place) {
@@ -129,6 +127,7 @@ class ServedJob {
     }
 
     ServedJobConfig config_;
+    Ways ways_;
     std::size_t share_;   // slots here
     std::size_t stride_;  // bytes of a DATA packet
     std::uint64_t all_;   // the bits of all workers

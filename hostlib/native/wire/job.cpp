@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wire/job.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <string>
 
 #include "wire/require.hpp"
+#include "wire/wire.hpp"
 
 namespace inagg {
+namespace {
+
+// Runs of each way. Of ways that are no power of two, some have one run more than others. Workers that send
+// to servers themselves have a window that reaches most of these, or all of them would send to the same few.
+constexpr std::uint32_t RUNS = 1;
+constexpr std::uint32_t RUNS_APART = 2;
+constexpr std::uint32_t RUNS_UNEVEN = 8;
+
+}  // namespace
 
 void JobShape::validate(std::uint32_t most_slots) const {
     require(number >= 1, "job is 0; jobs are 1 to 65535");
@@ -15,6 +26,24 @@ void JobShape::validate(std::uint32_t most_slots) const {
                                                                    "; it must be a power of two, at most " +
                                                                    std::to_string(most_slots));
     require_words(words);
+}
+
+Ways::Ways(std::uint32_t slots, unsigned count, bool apart) : slots_(slots), count_(count), apart_(apart) {
+    const std::uint32_t each = !std::has_single_bit(count) ? RUNS_UNEVEN : apart ? RUNS_APART : RUNS;
+    const std::uint32_t runs = each * std::max(count, 1U);
+    const std::uint32_t run = std::clamp<std::uint32_t>(std::bit_floor(slots / runs), 1, p4::RUN_CHUNKS);
+    run_bits_ = static_cast<unsigned>(std::bit_width(run) - 1);
+}
+
+std::size_t Ways::most_slots() const {
+    const std::size_t runs = slots_ >> run_bits_;
+    return (runs + count_ - 1) / count_ << run_bits_;
+}
+
+std::size_t Ways::place_of(std::uint32_t chunk) const {
+    const std::size_t slot = slot_of(chunk);
+    const std::size_t run = slot >> run_bits_;
+    return (run / count_ << run_bits_) + (slot - (run << run_bits_));
 }
 
 }  // namespace inagg

@@ -4,6 +4,7 @@
 #ifndef INAGG_JOB_HPP
 #define INAGG_JOB_HPP
 
+#include <cstddef>
 #include <cstdint>
 
 namespace inagg {
@@ -20,6 +21,32 @@ struct JobShape {
 
     // Checks all but the workers. `most_slots`: that this end can have. Throws std::invalid_argument.
     void validate(std::uint32_t most_slots) const;
+};
+
+// How a job's chunks are divided among the roots of its tree, or among its servers: by their slots, in runs
+// that go one way (protocol.md, 5.5 and 5.6).
+class Ways {
+  public:
+    Ways() = default;
+    // `slots` is a power of two; `count` is 1 at least and no more than these. apart: workers have an address
+    // of each way, and send to it.
+    Ways(std::uint32_t slots, unsigned count, bool apart);
+
+    unsigned count() const { return count_; }
+    bool apart() const { return apart_; }
+    unsigned of(std::uint32_t chunk) const { return (slot_of(chunk) >> run_bits_) % count_; }
+    // The most slots of a way.
+    std::size_t most_slots() const;
+    // The number of the chunk's slot among those of its way.
+    std::size_t place_of(std::uint32_t chunk) const;
+
+  private:
+    std::uint32_t slot_of(std::uint32_t chunk) const { return chunk & (slots_ - 1); }
+
+    std::uint32_t slots_ = 1;
+    unsigned count_ = 1;
+    bool apart_ = false;
+    unsigned run_bits_ = 0;
 };
 
 }  // namespace inagg

@@ -4,7 +4,7 @@
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import cycle
+from itertools import cycle, pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inagg._core import Engine, Route, ServedJob, Server, Sockets, Transport
-from inagg_contract.sizes import server_memory
+from inagg_contract.sizes import run_chunks, server_memory, way_of
 from inagg_simulator import reference
 from inagg_simulator.reference_switch import Aggregator, Job
 from inagg_simulator.servers import Servers, make_servers
@@ -331,7 +331,14 @@ def chunks(datagrams: list[bytes]) -> list[int]:
 
 def test_new_chunks_of_one_server_leave_together() -> None:
     train = chunks(new_engine().to_send(0.0, 62))
-    assert train == [*range(0, 62, 3), *range(1, 62, 3), *range(2, 62, 3)]
+    ways = [way_of(chunk, SLOTS, 3, apart=True) for chunk in train]
+    assert sorted(train) == [*range(62)]
+    assert ways == sorted(ways)
+    assert all(
+        chunk < later
+        for (chunk, later), (way, next_way) in zip(pairwise(train), pairwise(ways), strict=True)
+        if way == next_way
+    )
 
 
 @pytest.mark.parametrize("taken", [1, 5, 40])
@@ -411,8 +418,45 @@ def test_a_result_that_is_sent_again_to_several_says_the_rank_of_the_packet() ->
     assert [(to, reference.decode(left).rank) for to, left in again] == [(0, 5), (1, 5)]
 
 
+@given(
+    slots=st.integers(0, 7).map(lambda power: 1 << power),
+    share=st.floats(0, 1),
+    relayed=st.booleans(),
+    first=st.integers(0, 1 << 32),
+)
+def test_chunks_in_a_row_go_one_way_and_each_has_its_own_place(
+    slots: int, share: float, relayed: bool, first: int
+) -> None:
+    servers = 1 + int(share * (min(slots, 64) - 1))
+    first -= first % (2 * slots)
+    shape = make_shape(1, slots=slots, words=WORDS, first_chunk=first % 2**32)
+    made = [ServedJob(shape, servers=servers, index=index, relayed=relayed) for index in range(servers)]
+    ways = [way_of(chunk, slots, servers, apart=not relayed) for chunk in range(2 * slots)]
+    assert ways[slots:] == ways[:slots]
+    counts = [ways[:slots].count(way) for way in range(servers)]
+    if servers.bit_count() == 1:
+        assert len(set(counts)) == 1
+    else:
+        run = run_chunks(slots, servers, apart=not relayed)
+        assert max(counts) - min(counts) <= run <= max(1, max(counts) // 8)
+    for offset, way in enumerate(ways):
+        chunk = (first + offset) % 2**32
+        packet = contribution(0, chunk)
+        if relayed:
+            size = reference.HEADER.size
+            packet = packet[:size] + (1).to_bytes(8, "big") + packet[size:]
+        assert made[way].receive(packet, None if relayed else 0)
+        for index, server in enumerate(made):
+            if index != way:
+                assert not server.receive(packet, None if relayed else 0)
+    for offset, way in enumerate(ways):
+        version = made[way].held((first + offset) % 2**32)
+        assert version is not None
+        assert version["chunk"] == (first + offset) % 2**32
+
+
 def test_memory_is_what_the_controller_counts() -> None:
-    for slots, servers, words in ((256, 1, 4), (256, 3, 4), (2, 2, 32), (1024, 64, 5)):
+    for slots, servers, words in ((256, 1, 4), (256, 3, 4), (2, 2, 32), (1024, 64, 5), (1024, 48, 1)):
         made = ServedJob(make_shape(4, slots=slots, words=words), servers=servers)
         assert made.memory == server_memory(slots, servers, words)
 

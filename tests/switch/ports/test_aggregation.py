@@ -138,6 +138,7 @@ class Running:
             epoch=str(EPOCH),
             result_group="2",
             parents="0",
+            run_bits="0",
         )
         entry.insert()
 
