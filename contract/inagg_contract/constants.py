@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The constants of p4/include/constants.p4. Written by contract/generate_constants.py: change them there."""
 
-INAGG_VERSION = 3
+INAGG_VERSION = 4
 INAGG_PORT = 18753
 KIND_EXPONENT = 1
 KIND_DATA = 2

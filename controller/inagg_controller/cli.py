@@ -206,7 +206,7 @@ def run(
     max_roots: Annotated[
         int,
         typer.Option(
-            min=1, max=MOST_ROOTS, help="Maximum number of root switches that a job's chunks take turns at."
+            min=1, max=MOST_ROOTS, help="Maximum number of root switches that share a job's chunks."
         ),
     ] = MOST_ROOTS,
     job_class: Annotated[

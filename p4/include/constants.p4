@@ -12,7 +12,7 @@
 #define SLOT_VERSIONS 16384
 #endif
 
-const bit<4> INAGG_VERSION = 3;
+const bit<4> INAGG_VERSION = 4;
 
 // UDP port of the aggregator: "IA". It is below Linux's ephemeral range, so no reply to a host program uses it.
 const bit<16> INAGG_PORT = 0x4941;

@@ -96,7 +96,7 @@ class Place:
 
 
 def places(tree: Tree, roots: int = 1) -> list[Place]:
-    """All switches, those below first. roots: how many copies of the top switch take turns, chunk by chunk."""
+    """All switches, those below first. roots: how many copies of the top switch share the chunks."""
     found: list[Place] = []
 
     def add(switch: Tree, copies: int) -> list[Place]:

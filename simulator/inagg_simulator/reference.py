@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-VERSION = 3
+VERSION = 4
 EXPONENT = 0x1
 DATA = 0x2
 QUERY = 0x4

@@ -43,7 +43,7 @@ from inagg_simulator.slot_rules.versions import Leaves, Outcome, Version
 class Job:
     """A job at one switch. `workers`: the members of the job at this switch, workers and switches below.
 
-    above: the job's member numbers at the switches above, which take turns; a root has none.
+    above: the job's member numbers at the switches above, which share the chunks; a root has none.
     """
 
     workers: int
@@ -166,7 +166,7 @@ class Aggregator:
         return [(query.rank, answer.announcing(AGAIN if leaves is Leaves.SAY_AGAIN else 0, 0).encode())]
 
     def _as_member(self, header: Header) -> tuple[Up, Header]:
-        """The switch above whose turn it is, and the header as this switch's."""
+        """The switch above that sums the chunk, and the header as this switch's."""
         job = self.jobs[header.job]
         above = job.above
         parent = way_of(header.chunk, job.slots, len(above), apart=False)

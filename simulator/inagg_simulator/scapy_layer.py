@@ -26,7 +26,7 @@ class Inagg(Packet):
 
     name = "inagg"
     fields_desc = [  # noqa: RUF012 - scapy's own type
-        BitField("version", 3, 4),
+        BitField("version", 4, 4),
         BitEnumField("kind", 0x1, 4, KINDS),
         ByteField("rank", 0),
         ShortField("job", 0),

@@ -98,7 +98,7 @@ def worker(net: Network, setting: Setting, rank: int, shared: "Shared", seconds:
     udp.settimeout(5)
     shared.values[rank] = udp.getsockname()[1]
     burst = np.zeros((setting.segments, size), np.uint8)
-    burst[:, : HEADER.size] = np.frombuffer(HEADER.pack(0x32, rank, 1, 0, 341, 1, 0, 0), np.uint8)
+    burst[:, : HEADER.size] = np.frombuffer(HEADER.pack(0x42, rank, 1, 0, 341, 1, 0, 0), np.uint8)
     chunks = burst[:, 12:16].view(">u4")[:, 0]
     chunks[:] = range(setting.segments)
     received, sent, completed = bytearray(70000), 0, 0

@@ -42,6 +42,7 @@ OTHER_SWITCHES = {
     "another job's chunk 0": Leased(workers=2, chunks=2, leftover=FIRST),
     "a leaf": Leased(workers=2, chunks=2, above=(5,)),
     "a leaf below two roots": Leased(workers=1, chunks=3, slots=2, above=(5, 6), leftover=NEWER),
+    "a leaf below two roots, in runs of two": Leased(workers=1, chunks=3, slots=4, above=(5, 6)),
 }
 BEHIND_SHARED = BehindShared(chunks=3)
 

@@ -38,7 +38,7 @@ HTTP = "127.0.0.1:9560"
 AGGREGATOR = ("10.0.0.253", 18753)
 AGGREGATOR_MAC = bytes.fromhex("024941000001")
 HEADER = struct.Struct(">BBHHHIII")  # docs/protocol.md, 2.1
-EXPONENT, RESULT = 0x31, 0x39  # version 3, and kind
+EXPONENT, RESULT = 0x41, 0x49  # version 4, and kind
 ONE_PACKET = PacketCount(packets=1, bytes=62)
 # The entries of the switch before any job, by table: the aggregator's entries, and the bindings of two hosts.
 GROUND = {

@@ -27,7 +27,6 @@ from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.network.workers import WorkerGroup
 from tests.testbed import commands
-from tests.waiting import BUSY_S
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
@@ -133,7 +132,7 @@ def test_a_killed_worker_is_reported_by_the_others_and_the_next_job_is_right(
 
     with pytest.raises(WorkerFailedError) as caught:
         group.follow(kill_in_mid_training, timeout_s=120, watch=testbed.services)
-    assert time.monotonic() - killed_at < 4 + BUSY_S
+    assert time.monotonic() - killed_at < 7.5  # a rank without heartbeats is lost after 8 s
     assert "signal SIGKILL" in caught.value.failures.pop(1)
     assert set(caught.value.failures) == {0, 2}
     shown = str(caught.value)

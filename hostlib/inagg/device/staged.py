@@ -46,7 +46,7 @@ PORTION = 1 << 20  # elements: 4 MiB of floats, so that launching takes less tim
 
 @dataclass(frozen=True, eq=False)
 class SumRequest:
-    """An in-place sum of `flat` (float32, contiguous, one-dimensional) that is asked for.
+    """An in-place sum of `flat` (contiguous, one-dimensional; float32, or half floats if not staged) that is asked for.
 
     results: the tensors that will have the result. memories: their addresses. average: whether to divide by the number
     of workers. residual: a tensor like `flat` that receives the residual; None: it is not computed. deliver: brings the

@@ -5,24 +5,26 @@ All ranks divide a call in the same way: by the tensors' sizes and lanes, on whi
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
 
 import torch
 
 # Elements of a tensor that is worth its copies there and back.
 MOST_ELEMENTS = 1 << 16
-# Elements of a bundle, so that copying one overlaps with the packets of the one before.
+# Elements of a bundle with more than one tensor, so that copying one overlaps with the packets of the one before.
 _MOST_TOGETHER = 1 << 20
 
 
 class Bundle:
     """Tensors, copied to one flat tensor, each to the beginning of a block of `block_elements`. Zeros are between them.
 
-    So the blocks, and with them the sums, have the same bits as if each tensor were summed alone. dtype: of `flat`.
+    So the blocks have the same bits as if each tensor were summed alone, and the sums too, unless rounding is
+    stochastic. dtype: of `flat`.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], dtype: torch.dtype, block_elements: int) -> None:
         self._tensors = list(tensors)
-        sizes = [-(-tensor.numel() // block_elements) * block_elements for tensor in tensors]
+        sizes = [padded(tensor.numel(), block_elements) for tensor in tensors]
         self.flat = torch.empty(sum(sizes), dtype=dtype, device=tensors[0].device)
         places = list(zip(tensors, torch.split(self.flat, sizes), strict=True))
         torch._foreach_zero_([place[tensor.numel() :] for tensor, place in places])
@@ -31,13 +33,22 @@ class Bundle:
 
     def deliver(self) -> None:
         """Copy the sums to the tensors."""
-        torch._foreach_copy_(self._tensors, self._parts)
+        plain = [not tensor.is_neg() for tensor in self._tensors]
+        torch._foreach_copy_(list(compress(self._tensors, plain)), list(compress(self._parts, plain)))
+        for tensor, part in zip(self._tensors, self._parts, strict=True):
+            if tensor.is_neg():  # torch's views of negated memory
+                tensor.copy_(part)
+
+
+def padded(elements: int, block_elements: int) -> int:
+    """Elements of whole blocks."""
+    return -(-elements // block_elements) * block_elements
 
 
 def divided(tensors: Iterable[tuple[int, int]]) -> list[list[int]]:
     """Which tensors of a call are summed together, as lists of their indices.
 
-    tensors: the lane width, which is the same in a bundle, and the number of elements.
+    tensors: the lane width, which is the same in a bundle, and the number of elements in whole blocks.
     """
     bundles: list[list[int]] = []
     filling: dict[int, tuple[list[int], int]] = {}

@@ -13,7 +13,7 @@ from inagg.counters import TalliedCall, Tally
 from inagg.errors import ConfigurationError, InaggError
 from inagg.options import LaneBits, Options
 from inagg.profile import profile_range
-from inagg.sums.bundle import Bundle, divided
+from inagg.sums.bundle import Bundle, divided, padded
 from inagg.sums.calls import describe, measure, sum_text
 from inagg.sums.elements import decode, divide_, encode, is_contiguous_float32, is_integer, lane_bits_of
 from inagg.sums.operation import Operation
@@ -145,9 +145,15 @@ class SwitchCollectives:
     def _divided(self, method: str, operation: Operation, tensors: Sequence[torch.Tensor]) -> list[list[int]]:
         """The indices of the tensors of each sum. All tensors are of one type."""
         in_place = method == "allreduce" and operation.factor is None
-        if len(tensors) > 1 and in_place and not is_integer(tensors[0].dtype):
-            return divided((self._options_for(one).lane_bits, one.numel()) for one in tensors)
-        return [[index] for index in range(len(tensors))]
+        if len(tensors) == 1 or not in_place or is_integer(tensors[0].dtype):
+            return [[index] for index in range(len(tensors))]
+        if len({tensor.device for tensor in tensors}) > 1:
+            raise ConfigurationError("the tensors of one coalesced all-reduce must be on one device")
+        widths = [self._options_for(tensor).lane_bits for tensor in tensors]
+        return divided(
+            (lane_bits, padded(tensor.numel(), self.queue.block_elements(lane_bits)))
+            for tensor, lane_bits in zip(tensors, widths, strict=True)
+        )
 
     def _options_for(self, tensor: torch.Tensor) -> Options:
         if is_integer(tensor.dtype):
@@ -208,8 +214,7 @@ class SwitchCollectives:
         check_writable(results)
         self.queue.settle(results)
         options = self._options_for(results[0])
-        kept = not any(is_staged(one, options) for one in results)
-        dtype = results[0].dtype if kept else torch.float32
+        dtype = torch.float32 if is_staged(results[0], options) else results[0].dtype
         bundle = Bundle(results, dtype, self.queue.block_elements(options.lane_bits))
         reduction = self.queue.submit(
             bundle.flat,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How elements of every type travel as float32 elements, the only type that the core sums.
+"""How elements of every type travel as float32 elements. The core sums these, and half floats as these.
 
 | type | as float32 | what comes back |
 |---|---|---|
@@ -97,8 +97,9 @@ def encode(tensor: torch.Tensor, ranks: int, *, keep_halves: bool = False) -> to
         type stays share their memory.
     """
     if not is_integer(tensor.dtype):
-        floats = tensor if keep_halves else tensor.to(torch.float32)
-        return floats.resolve_neg().contiguous().view(1, -1)
+        floats = (tensor if keep_halves else tensor.to(torch.float32)).resolve_neg().contiguous()
+        aligned = floats.data_ptr() % floats.element_size() == 0  # memory of another library's may not be
+        return (floats if aligned else floats.clone()).view(1, -1)
     values = tensor.contiguous().view(-1).to(torch.int64)
     bits, count = _digit_bits(ranks), digits(tensor.dtype, ranks)
     half = 1 << (bits - 1)

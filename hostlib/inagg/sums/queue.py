@@ -14,7 +14,7 @@ import torch
 from inagg._core import EngineError, Transport, block_elements
 from inagg.counters import TalliedCall
 from inagg.device.staged import Devices, StagedSum, SumRequest
-from inagg.errors import ConfigurationError, InaggError
+from inagg.errors import InaggError
 from inagg.options import LaneBits, Options
 from inagg.sums.completers import Completers
 from inagg.sums.journal import Journal
@@ -104,14 +104,12 @@ class SumQueue:
             tallied: ends with the last sum of the call.
 
         Raises:
-            ConfigurationError: elements of `touches` share memory, or `flat` has none. The tensors are unchanged.
+            ConfigurationError: a tensor has no memory, or its elements share memory. The tensors are unchanged.
             InaggError: the job has failed. The tensors are unchanged.
         """
         self._job.refuse_forked()
-        if flat.numel() > 0 and flat.data_ptr() == 0:
-            raise ConfigurationError("a tensor without memory, such as a freed parameter, cannot be summed")
         results = (flat,) if touches is None else tuple(touches)
-        check_writable(results)
+        check_writable((flat, *results))
         request = SumRequest(
             flat=flat,
             memories=memories_of(results),

@@ -146,9 +146,11 @@ def check_writable(tensors: Iterable[torch.Tensor]) -> None:
     """Check tensors that will hold results.
 
     Raises:
-        ConfigurationError: the elements of a tensor share memory.
+        ConfigurationError: a tensor has no memory, or its elements share memory.
     """
     for tensor in tensors:
+        if tensor.numel() > 0 and tensor.data_ptr() == 0:
+            raise ConfigurationError("a tensor without memory, such as a freed parameter, cannot be summed")
         if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
             raise ConfigurationError(
                 "an expanded tensor cannot hold a sum: its elements share memory; clone() it"

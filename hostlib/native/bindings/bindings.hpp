@@ -27,7 +27,7 @@ namespace inagg {
 using IpPort = std::pair<std::string, std::uint16_t>;
 
 // Where a worker's contributions go: to the aggregator of a switch, to servers, or, in a job on shared slots,
-// to the aggregator with servers behind it. Its chunks go in turns to the servers, or to the roots of a tree.
+// to the aggregator with servers behind it. Runs of its chunks go to the servers, or to the roots of a tree.
 struct Route {
     std::optional<IpPort> aggregator;
     std::vector<IpPort> servers;

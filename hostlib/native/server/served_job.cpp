@@ -37,7 +37,7 @@ void ServedJobConfig::validate() const {
 }
 
 std::size_t ServedJobConfig::memory() const {
-    return 2 * Ways(job.slots, servers, !relayed).most_slots() *
+    return 2 * share() *
            (datagram_bytes(Kind::data, job.words) + VERSION_BYTES);
 }
 

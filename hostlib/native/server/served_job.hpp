@@ -28,6 +28,8 @@ struct ServedJobConfig {
 
     // Throws std::invalid_argument.
     void validate() const;
+    // Slots of the server that has the most.
+    std::size_t share() const { return Ways(job.slots, servers, !relayed).most_slots(); }
     // Bytes of memory that the job takes here (contract/inagg_contract/sizes.py).
     std::size_t memory() const;
 };

@@ -73,7 +73,7 @@ void Server::serve(const ServedJobConfig& config, std::span<const UdpAddress> wo
         for (const auto& [_, served] : jobs_) {
             const ServedJobConfig& other = served.sums.config();
             packets +=
-                other.job.workers * (other.memory() / 2 + other.job.slots * PACKET_OVERHEAD / other.servers);
+                other.job.workers * (other.memory() / 2 + other.share() * PACKET_OVERHEAD);
         }
         socket_.reserve_receive_buffer(packets);
     });

@@ -71,7 +71,7 @@ def run_convergence(
     ways: Sequence[Gradients] = ALL_GRADIENTS,
     on_progress: OnProgress,
 ) -> list[Row]:
-    """Train each task in all `ways`, gloo first, on a testbed that is up. Raises LauncherError."""
+    """Train each task in all `ways`, gloo in float32 first, on a testbed that is up. Raises LauncherError."""
     rows: list[Row] = []
     for task in tasks:
         for gradients in ways:

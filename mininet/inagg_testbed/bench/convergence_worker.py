@@ -86,7 +86,10 @@ def narrow(
     model.register_comm_hook(state, hooks.narrow_lanes)
 
 
-def sum_in_bfloat16(_: object, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+def sum_in_bfloat16(
+    _: object,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's stub lacks it
+) -> torch.futures.Future[torch.Tensor]:
     """A communication hook. It is torch's bf16_compress_hook, which DDP refuses on CPUs."""
     gradients: torch.Tensor = bucket.buffer()
     rounded = (gradients / dist.get_world_size()).to(torch.bfloat16)

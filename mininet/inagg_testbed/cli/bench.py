@@ -326,7 +326,7 @@ def convergence(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Train the models of examples/ with lanes of each width. Exit status 1 if error feedback misses its target.
+    """Train the models of examples/ with lanes of each width. Exit status 1 if a target is missed.
 
     Example: inagg bench convergence --steps 100
     """

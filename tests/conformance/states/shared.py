@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from inagg_contract.addresses import format_ip, format_mac
 from inagg_contract.constants import INAGG_PORT
+from inagg_contract.sizes import way_of
 from inagg_simulator.p4_switch import SlotRegisters, Station, Taken, headers, job_group
 from inagg_simulator.reference import AGAIN, DATA, EXPONENT, QUERY, RESULT
 from inagg_simulator.shared_fabric import Pool, SharedFabric, SharedJob, unwrap
@@ -201,7 +202,7 @@ class SharedSlot:
         if left.job not in self.jobs:
             return After(state, [], sorted([*counters, "no_server"]))
         ways = self.ways(left.job)
-        port, to, rank = ways[left.chunk % len(ways)]
+        port, to, rank = ways[way_of(left.chunk, self.jobs[left.job].placement.slots, len(ways), apart=False)]
         return After(state, [Left(port, to, Relayed(kind, left, rank).datagram)], counters)
 
     def _to_members(self, content: Relayed) -> list[Left]:
@@ -223,8 +224,11 @@ class SharedSlotInP4:
         program.process(0, b"", 0.0)  # the program's clock starts with its first frame
 
     def _taken(self, slot: Slot, time: int) -> Taken:
-        ways = self.model.ways(slot.job) if slot.job in self.model.jobs else [None]
-        return Taken(slot.chunk % len(ways), self.model.priority.get(slot.job, 0), time)
+        way = 0
+        if slot.job in self.model.jobs:
+            slots = self.model.jobs[slot.job].placement.slots
+            way = way_of(slot.chunk, slots, len(self.model.ways(slot.job)), apart=False)
+        return Taken(way, self.model.priority.get(slot.job, 0), time)
 
     def __call__(self, state: Slot, path: Sequence[Arrival], arrival: Arrival) -> After[Slot]:
         taken = self._taken(state, NOW_US - EXPIRY_US - arrival.expired)

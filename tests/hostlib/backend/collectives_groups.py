@@ -83,6 +83,9 @@ def of_many_kinds(rank: int, dtype: torch.dtype) -> list[torch.Tensor]:
     tensors = [normal(rank, size) for size in (5, 0, 256, 257, 1, 700, 5000, 6000)]
     tensors += [normal(rank, 40, 30).T, normal(rank, 50)[::5], torch.tensor(2.5), normal(rank, 100_000)]
     tensors = [tensor.to(dtype) for tensor in tensors]
+    if dtype != torch.bfloat16:  # of which there are no complex numbers
+        pairs = normal(rank, 20, 2).to(dtype)
+        tensors.append(torch.view_as_complex(pairs).conj().imag)  # negated memory
     greatest = torch.finfo(dtype).max
     tensors[0][rank % 5] = torch.inf
     tensors[2][7] = greatest
@@ -106,7 +109,7 @@ def coalesced_sums_have_the_bits_of_separate_ones() -> None:
                 dist.all_reduce(tensor, operation)
             for one, other in zip(together, apart, strict=True):
                 assert torch.equal(one.isnan(), other.isnan())
-                assert torch.equal(one.nan_to_num(), other.nan_to_num())
+                assert torch.equal(one.masked_fill(one.isnan(), 0), other.masked_fill(other.isnan(), 0))
             # Those of one width of lanes are one sum: halves of 5000 elements and more have 16 bits. The large one is
             # alone, and so is each tensor of integers.
             assert ranks == 1 or sums == (2 if dtype == torch.float32 else 3), sums
@@ -131,6 +134,10 @@ def coalesced_sums_in_the_same_memory_and_after_one_another() -> None:
     assert whole[:200].tolist() == [ranks**2] * 200
     with pytest.raises(ConfigurationError, match="an expanded tensor cannot hold a sum"):
         dist.all_reduce_coalesced([torch.ones(3), torch.ones(1).expand(4)])
+    freed = torch.ones(4000)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(ConfigurationError, match="a tensor without memory"):
+        dist.all_reduce_coalesced([torch.ones(3), freed])
     parameter = torch.ones(3, requires_grad=True)
     dist.all_reduce_coalesced([parameter, torch.ones(5)])
     assert parameter.tolist() == [ranks] * 3

@@ -455,6 +455,32 @@ def test_chunks_in_a_row_go_one_way_and_each_has_its_own_place(
         assert version["chunk"] == (first + offset) % 2**32
 
 
+@pytest.mark.parametrize(
+    ("slots", "ways", "apart", "run"),
+    [
+        (1024, 2, False, 32),
+        (128, 8, False, 16),
+        (4, 2, False, 2),
+        (2, 2, False, 1),
+        (1, 1, False, 1),
+        (128, 8, True, 8),
+        (256, 4, True, 32),
+        (8, 8, True, 1),
+        (1024, 3, True, 32),
+        (128, 3, True, 4),
+        (4, 3, True, 1),
+    ],
+)
+def test_runs_are_as_long_as_the_protocol_says(slots: int, ways: int, apart: bool, run: int) -> None:
+    assert run_chunks(slots, ways, apart=apart) == run
+
+
+def test_a_number_of_ways_beyond_all_bounds_is_refused() -> None:
+    for ways in (0, 129, 1 << 31):
+        with pytest.raises(ValueError, match="roots or servers"):
+            Engine(make_shape(1, slots=64, words=WORDS), rank=0, ways=ways, ways_apart=True)
+
+
 def test_memory_is_what_the_controller_counts() -> None:
     for slots, servers, words in ((256, 1, 4), (256, 3, 4), (2, 2, 32), (1024, 64, 5), (1024, 48, 1)):
         made = ServedJob(make_shape(4, slots=slots, words=words), servers=servers)

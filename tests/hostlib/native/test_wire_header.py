@@ -22,11 +22,11 @@ def test_every_field_is_big_endian_at_its_offset() -> None:
         chunk=0x0A0B0C0D,
         checksum=0x0E0F1011,
     )
-    assert header.encode().hex(" ") == "3a 03 01 02 05 05 06 5a 06 07 08 09 0a 0b 0c 0d 0e 0f 10 11"
+    assert header.encode().hex(" ") == "4a 03 01 02 05 05 06 5a 06 07 08 09 0a 0b 0c 0d 0e 0f 10 11"
 
 
 def test_decoding_gives_back_what_was_encoded() -> None:
-    encoded = bytes.fromhex("31020001050009550000000500000007deadbeef")
+    encoded = bytes.fromhex("41020001050009550000000500000007deadbeef")
     header = Header.decode(encoded + b"words")
     assert (header.kind, header.rank, header.job) == (0x1, 2, 1)
     assert (header.flags, header.exponent, header.flags_check, header.exponent_check) == (1, 0x100, 2, 0x155)
@@ -38,14 +38,14 @@ def test_decoding_gives_back_what_was_encoded() -> None:
     "datagram",
     [
         pytest.param("", id="empty"),
-        pytest.param("310200010000015500000005000000070000ff", id="one byte short"),
+        pytest.param("410200010000015500000005000000070000ff", id="one byte short"),
         pytest.param("1102000100000155000000050000000700000000", id="version 1"),
         pytest.param("2102000100000155000000050000000700000000", id="version 2"),
-        pytest.param("4102000100000155000000050000000700000000", id="version 4"),
-        pytest.param("3002000100000155000000050000000700000000", id="kind 0"),
-        pytest.param("3302000100000155000000050000000700000000", id="kind 3"),
-        pytest.param("3402000100000155000000050000000700000000", id="query for nothing"),
-        pytest.param("3802000100000155000000050000000700000000", id="result of nothing"),
+        pytest.param("3102000100000155000000050000000700000000", id="version 3"),
+        pytest.param("4002000100000155000000050000000700000000", id="kind 0"),
+        pytest.param("4302000100000155000000050000000700000000", id="kind 3"),
+        pytest.param("4402000100000155000000050000000700000000", id="query for nothing"),
+        pytest.param("4802000100000155000000050000000700000000", id="result of nothing"),
     ],
 )
 def test_what_is_no_header_is_refused(datagram: str) -> None:

@@ -78,7 +78,7 @@ def arp(operation: int, sender_mac: int, sender_ip: int, target_mac: int, target
 class Inagg(NamedTuple):
     """The inagg header; the defaults make a contribution. None stands for the correct value of a check field."""
 
-    version: int = 3
+    version: int = 4
     kind: int = DATA
     rank: int = 0
     job: int = 3

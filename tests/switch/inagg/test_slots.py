@@ -110,7 +110,7 @@ def test_the_result_header_is_computed_from_the_contributions(program: Switch) -
     out = program.process(2, job.data(1, 5, [0] * 4, exponent=290, flags=0x02, checksum=3))
     results = [read_result(frame) for _, frame in out]
     assert [r.inagg for r in results] == [
-        Inagg(3, RESULT | DATA, 1, 3, 0x03, 300, 0x03, 300 + EXPONENT_CHECK, 7, 5, 2)
+        Inagg(4, RESULT | DATA, 1, 3, 0x03, 300, 0x03, 300 + EXPONENT_CHECK, 7, 5, 2)
     ] * 2
 
 

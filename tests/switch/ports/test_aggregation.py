@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.netns
 
 AGGREGATOR, AGGREGATOR_MAC, INAGG_PORT = "10.0.0.253", "02:49:41:00:00:01", 0x4941
-DATA, RESULT = 0x32, 0x3A  # version 3, and kind
+DATA, RESULT = 0x42, 0x4A  # version 4, and kind
 EXPONENT_CHECK = 341
 JOB, EPOCH, SLOTS, LANES = 7, 99, 8, 256
 # Version and kind, rank, job, exponent, its check field (no flags), epoch, chunk, checksum.
