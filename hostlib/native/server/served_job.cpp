@@ -37,8 +37,7 @@ void ServedJobConfig::validate() const {
 }
 
 std::size_t ServedJobConfig::memory() const {
-    return 2 * share() *
-           (datagram_bytes(Kind::data, job.words) + VERSION_BYTES);
+    return 2 * share() * (datagram_bytes(Kind::data, job.words) + VERSION_BYTES);
 }
 
 ServedJob::ServedJob(const ServedJobConfig& config)

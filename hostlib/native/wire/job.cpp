@@ -30,7 +30,8 @@ void JobShape::validate(std::uint32_t most_slots) const {
 
 Ways::Ways(std::uint32_t slots, unsigned count, bool apart) : slots_(slots), count_(count), apart_(apart) {
     const std::uint32_t each = !std::has_single_bit(count) ? RUNS_UNEVEN : apart ? RUNS_APART : RUNS;
-    const std::uint32_t run = std::clamp<std::uint32_t>(std::bit_floor(slots / each / std::max(count, 1U)), 1, p4::RUN_CHUNKS);
+    const std::uint32_t run =
+        std::clamp<std::uint32_t>(std::bit_floor(slots / each / std::max(count, 1U)), 1, p4::RUN_CHUNKS);
     run_bits_ = static_cast<unsigned>(std::bit_width(run) - 1);
 }
 
