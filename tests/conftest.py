@@ -13,6 +13,9 @@ from tests.bmv2_commands import bmv2_command
 from tests.examples import EXPLORE
 from tests.forks import OF_COMMANDS, OF_RANKS, forked_processes, interpreter
 
+# IPython warns in the shells that tests start if another environment is active.
+os.environ.pop("VIRTUAL_ENV", None)
+
 # No deadline for an example: other programs on the machine would decide whether a test passes.
 hypothesis.settings.register_profile("inagg", deadline=None)
 hypothesis.settings.register_profile(EXPLORE, deadline=None)

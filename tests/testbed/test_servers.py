@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from inagg.membership.mtu_probe import blocks_of
 from inagg_contract.documents import Chunks, JobStatus
 from inagg_testbed.demo.run import INAGG_16, INAGG_32, TrainingSpec
 from inagg_testbed.errors import WorkerFailedError
@@ -68,9 +69,9 @@ def last_job(testbed: Testbed) -> JobStatus:
     return max(testbed.controller.jobs(), key=lambda each: each.id)
 
 
-def chunks_of(job: JobStatus, elements: int, servers: int) -> Chunks:
+def chunks_of(job: JobStatus, elements: int) -> Chunks:
     """Those of one sum, and of the first one, of the path."""
-    number = math.ceil(4 * elements / (256 * job.words)) + max(4, 2 * servers)
+    number = math.ceil(4 * elements / (256 * job.words)) + blocks_of(job)
     return Chunks(switches=0, both=0, servers=number)
 
 
@@ -108,7 +109,7 @@ def test_a_job_on_the_ranks_servers_names_their_addresses(colocated: Testbed) ->
     assert colocated.controller is not None
     job = max(colocated.controller.jobs(), key=lambda each: each.id)
     assert (job.aggregation, job.state, job.displaced) == ("server", "finished", None)
-    assert job.chunks == chunks_of(job, 100_000, WORKERS)
+    assert job.chunks == chunks_of(job, 100_000)
     assert [(server.rank, server.ip) for server in job.servers] == [
         (rank, f"10.0.0.{rank + 1}") for rank in range(WORKERS)
     ]
@@ -124,9 +125,7 @@ def test_servers_with_hosts_of_their_own_train_the_same_weights_as_the_switch(
         (job,) = testbed.controller.jobs()
         sum_rightly(testbed, watch=testbed.services)
         # A server reports what it has summed when it has forgotten the job.
-        wait_until(
-            lambda: last_job(testbed).chunks == chunks_of(last_job(testbed), 100_000, servers), "the chunks"
-        )
+        wait_until(lambda: last_job(testbed).chunks == chunks_of(last_job(testbed), 100_000), "the chunks")
         names = [f"h{WORKERS + number}" for number in range(1, servers + 1)]
         assert sorted(server.name for server in job.servers) == names
         shown = document(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from inagg.membership.mtu_probe import blocks_of
 from inagg_testbed.demo.run import INAGG_16, INAGG_32, INAGG_32_LOSS, TrainingSpec
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network.fabric import Fabric
@@ -89,10 +90,8 @@ def test_jobs_at_the_same_time_are_all_right_and_count_each_chunk_once(testbed: 
         assert (job.aggregation, job.state) == ("shared", "finished")
         assert job.chunks is not None
         counts = job.chunks.model_dump()
-        # The first sum, of the path, has four blocks, or one for each server.
-        assert sum(counts.values()) == math.ceil(4 * elements / (256 * job.words)) + max(4, 2 * WORKERS), (
-            counts
-        )
+        # The first sum, of the path, has blocks for each server.
+        assert sum(counts.values()) == math.ceil(4 * elements / (256 * job.words)) + blocks_of(job), counts
         assert counts["switches"] > 0
         ended = testbed.controller.job(job.id)
         assert ended.displaced is not None

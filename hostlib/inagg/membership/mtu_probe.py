@@ -14,9 +14,9 @@ from inagg_contract.aggregation import SERVER
 from inagg_contract.constants import INAGG_HEADER_BYTES, WORD_BYTES
 from inagg_contract.documents import JobServer, JobStatus, Policy
 from inagg_contract.ranks import place
-from inagg_contract.sizes import FRAME_HEADERS_BYTES, HEADERS_BYTES, data_mtu
+from inagg_contract.sizes import FRAME_HEADERS_BYTES, HEADERS_BYTES, data_mtu, run_chunks, way_of
 
-_BLOCKS = 4  # of the sum
+_BLOCKS = 4  # of the sum, at least
 _FULL_SIZE_S = 6.0  # time for a packet of full size once small packets pass; it is sent eight times
 _COUNTERS_S = 1.0  # a job that another rank has just ended has no counters for a moment
 _LOOK_S = 0.05
@@ -28,6 +28,16 @@ def silent_s(policy: Policy) -> float:
     """How long a switch or server that has answered before may leave queries unanswered. The controller is first to see
     that a process is stopped, and names it to all ranks."""
     return _LATER * policy.heartbeat_timeout_s
+
+
+def blocks_of(status: JobStatus) -> int:
+    """Blocks of a job's first sum: each server, or root of the tree, sums one at least."""
+    roots = sum(not switch.above for switch in status.tree)
+    ways = len(status.servers) or roots or 1
+    run = run_chunks(status.slots, ways, apart=status.aggregation == SERVER)
+    # Where the slots begin again, a run's way may not be the next one if their number is no power of two.
+    runs = ways if ways.bit_count() == 1 else 2 * ways
+    return max(_BLOCKS, min(runs * run, status.slots) if ways > 1 else 0)
 
 
 class MtuProbe:
@@ -45,8 +55,7 @@ class MtuProbe:
         self._all_servers = status.servers
         # Of a job on servers alone.
         self._servers = status.servers if status.aggregation == SERVER else ()
-        # Each server sums one block at least, also if their number does not divide that of the slots.
-        self._blocks = max(_BLOCKS, min(2 * len(status.servers), status.slots))
+        self._blocks = blocks_of(status)
 
     def run(self, timeout_s: float, check: Callback) -> None:
         """Do the sum, resending lost packets. check: called every _CHECK_S; what it raises ends the wait.
@@ -113,7 +122,10 @@ class MtuProbe:
 
     def _server_of(self, chunk: int) -> JobServer | None:
         """The server that sums a chunk; None without servers."""
-        return self._all_servers[chunk % self._slots % len(self._all_servers)] if self._all_servers else None
+        if not self._all_servers:
+            return None
+        apart = bool(self._servers)
+        return self._all_servers[way_of(chunk, self._slots, len(self._all_servers), apart=apart)]
 
     def _aggregator(self, chunk: int, small_passed: bool) -> str:
         """What has not answered."""

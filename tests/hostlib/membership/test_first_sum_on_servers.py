@@ -14,6 +14,7 @@ from inagg.membership.control import ControlClient
 from inagg.membership.mtu_probe import MtuProbe
 from inagg.sums.reduction import Callback
 from inagg_contract.documents import JobServer
+from inagg_contract.sizes import way_of
 from inagg_simulator.virtual_network import JOB, make_shape
 from tests.hostlib.membership.one_rank import status_of
 
@@ -84,7 +85,8 @@ def rank() -> Iterator[ServedRank]:
 
 
 @pytest.mark.parametrize(
-    ("servers", "slots"), [(1, 16), (2, 2), (3, 4), (3, 16), (6, 16), (12, 16), (16, 16), (64, 64)]
+    ("servers", "slots"),
+    [(1, 16), (2, 2), (3, 4), (3, 16), (6, 16), (12, 16), (16, 16), (64, 64), (2, 128), (8, 128), (3, 1024)],
 )
 def test_the_first_sum_sends_small_and_large_packets_to_every_server(servers: int, slots: int) -> None:
     with ExitStack() as stack:
@@ -94,7 +96,8 @@ def test_the_first_sum_sends_small_and_large_packets_to_every_server(servers: in
         completed = rank.completed()
         # Of each block one DATA chunk, and at first one EXPONENT chunk for each slot.
         exponents = min(sum(completed) // 2, slots)
-        small = [len(range(index, exponents, servers)) for index in range(servers)]
+        ways = [way_of(chunk, slots, servers, apart=True) for chunk in range(exponents)]
+        small = [ways.count(index) for index in range(servers)]
         assert all(both > few >= 1 for both, few in zip(completed, small, strict=True))
 
 
