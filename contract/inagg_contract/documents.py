@@ -559,6 +559,11 @@ class JobStatus(Answer):
     displaced: Annotated[Displaced | None, _unless_unreadable(None)] = None
     ranks: Annotated[tuple[RankPlace, ...], _unless_unreadable(())] = ()
 
+    @property
+    def roots(self) -> int:
+        """Switches at the top of the tree; 1 if the tree is not known."""
+        return sum(not switch.above for switch in self.tree) or 1
+
 
 class CreatedJob(JobStatus):
     """The answer to POST /jobs: the job, and the secret that all later requests about it need."""

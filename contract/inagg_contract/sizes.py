@@ -44,6 +44,11 @@ def run_chunks(slots: int, ways: int, *, apart: bool) -> int:
     return min(RUN_CHUNKS, 1 << max(0, (slots // (each * ways)).bit_length() - 1))
 
 
+def run_bits(slots: int, ways: int) -> int:
+    """log2 of `run_chunks` at a switch, which chooses the root or the server; 0 where there is no choice."""
+    return run_chunks(slots, ways, apart=False).bit_length() - 1 if ways > 1 else 0
+
+
 def way_of(chunk: int, slots: int, ways: int, *, apart: bool) -> int:
     """Which of the roots or servers a chunk goes to."""
     return chunk % slots // run_chunks(slots, ways, apart=apart) % ways

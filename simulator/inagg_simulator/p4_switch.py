@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from inagg_contract.program import inagg_p4
-from inagg_contract.sizes import run_chunks, way_of
+from inagg_contract.sizes import run_bits, way_of
 from inagg_simulator.reference import decode
 from inagg_simulator.reference_switch import Sent, Up
 from inagg_simulator.scapy_layer import IP, PORT, UDP, Ether
@@ -229,11 +229,6 @@ class Entries:
             "result_group": self.group,
         }
 
-    @property
-    def _run_bits(self) -> int:
-        ways = len(self.above)
-        return run_chunks(self.slots, ways, apart=False).bit_length() - 1 if ways > 1 else 0
-
     def station(self, member: int) -> Station:
         return self.members[member] if self.members else worker(member)
 
@@ -261,7 +256,7 @@ class Entries:
                 "member": 1 << rank,
                 **self._lease,
                 "parents": len(self.above),
-                "run_bits": self._run_bits,
+                "run_bits": run_bits(self.slots, len(self.above)),
             }
             made.append(Insert(table="admission", match=match, action="admit", params=params))
         return made

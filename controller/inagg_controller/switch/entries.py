@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from inagg_contract.addresses import multicast_mac
 from inagg_contract.constants import ALL_RANKS, FLOOD_GROUP, INAGG_PORT
-from inagg_contract.sizes import run_chunks
+from inagg_contract.sizes import run_bits
 
 ADMISSION = "InaggIngress.admission.admission"
 RECEIVER = "InaggEgress.delivery.receiver"
@@ -210,7 +210,7 @@ def job_entries(
                         ("member", bits[member.rank]),
                         *lease,
                         ("parents", len(parents)),
-                        ("run_bits", _run_bits(slots, len(parents))),
+                        ("run_bits", run_bits(slots, len(parents))),
                     ),
                 )
                 for member in (members[rank] for rank in ranks)
@@ -226,10 +226,6 @@ def _uplink(job: int, turn: int, parent: Parent) -> TableEntry:
         "InaggIngress.slots.send_up",
         (("port", parent.port), ("mac", parent.mac), ("ip", parent.ip), ("rank", parent.rank)),
     )
-
-
-def _run_bits(slots: int, ways: int) -> int:
-    return run_chunks(slots, ways, apart=False).bit_length() - 1 if ways > 1 else 0
 
 
 def _sharing(
@@ -255,7 +251,7 @@ def _sharing(
             ("mask", sharing.size - 1),
             ("offset", sharing.offset),
             ("servers", len(ways)),
-            ("run_bits", _run_bits(slots, len(ways))),
+            ("run_bits", run_bits(slots, len(ways))),
             ("job_priority", sharing.priority),
             ("expiry_us", sharing.expiry_us),
             ("mac", own[0]),

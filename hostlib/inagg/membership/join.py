@@ -359,8 +359,7 @@ def _begin(
             results = undo.enter_context(_join_multicast(client, status, rank, ends.address))
             aggregator = (status.aggregator.ip, status.aggregator.udp_port)
         if status.aggregation == LEASED:
-            roots = sum(not switch.above for switch in status.tree) or 1
-            route = Route(aggregator=aggregator, roots=roots)
+            route = Route(aggregator=aggregator, roots=status.roots)
         else:
             job = _reach_servers(client, status, ends.own, options.setup_timeout_s, check)
             servers = [(server.ip, server.udp_port) for server in job.servers]

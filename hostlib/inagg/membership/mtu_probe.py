@@ -32,8 +32,7 @@ def silent_s(policy: Policy) -> float:
 
 def blocks_of(status: JobStatus) -> int:
     """Blocks of a job's first sum: each server, or root of the tree, sums one at least."""
-    roots = sum(not switch.above for switch in status.tree)
-    ways = len(status.servers) or roots or 1
+    ways = len(status.servers) or status.roots
     run = run_chunks(status.slots, ways, apart=status.aggregation == SERVER)
     # Where the slots begin again, a run's way may not be the next one if their number is no power of two.
     runs = ways if ways.bit_count() == 1 else 2 * ways

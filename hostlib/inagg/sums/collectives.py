@@ -70,7 +70,7 @@ class SwitchCollectives:
         calls = []
         for indices in sums:
             summed = [tensors[index] for index in indices]
-            calls.append(describe(method, (summed, summed, opts), self._options_for(summed[0]).lane_bits))
+            calls.append(describe(method, (summed, summed, opts), self._lane_bits(summed[0])))
         tallied = self._tally.begin(*measure(method, (tensors, tensors)), parts=len(sums))
 
         parts: list[Reduction] = []
@@ -83,6 +83,8 @@ class SwitchCollectives:
                     else:
                         together = [tensors[index] for index in indices]
                         part = self._submit_bundle(call, operation, together, timeout_s, tallied)
+                    if operation.asynchronous:
+                        part.deliver_unasked()
                     parts.append(part)
                 except InaggError as error:
                     problem = error.with_traceback(None)  # the traceback refers to this frame
@@ -149,16 +151,19 @@ class SwitchCollectives:
             return [[index] for index in range(len(tensors))]
         if len({tensor.device for tensor in tensors}) > 1:
             raise ConfigurationError("the tensors of one coalesced all-reduce must be on one device")
-        widths = [self._options_for(tensor).lane_bits for tensor in tensors]
+        widths = [self._lane_bits(tensor) for tensor in tensors]
         return divided(
             (lane_bits, padded(tensor.numel(), self.queue.block_elements(lane_bits)))
             for tensor, lane_bits in zip(tensors, widths, strict=True)
         )
 
+    def _lane_bits(self, tensor: torch.Tensor) -> LaneBits:
+        return lane_bits_of(tensor.dtype, tensor.numel(), self._ranks, self._options)
+
     def _options_for(self, tensor: torch.Tensor) -> Options:
         if is_integer(tensor.dtype):
             return self._exactly
-        lane_bits = lane_bits_of(tensor.dtype, tensor.numel(), self._ranks, self._options)
+        lane_bits = self._lane_bits(tensor)
         if lane_bits == self._options.lane_bits:
             return self._options
         return self._options.model_copy(update={"lane_bits": lane_bits})
@@ -187,7 +192,7 @@ class SwitchCollectives:
                 decoded = decode(sums, result.dtype, ranks)
                 result.copy_((divide_(decoded, ranks) if divides else decoded).view(result.shape))
 
-        reduction = self.queue.submit(
+        return self.queue.submit(
             encoded.view(-1),
             options=options,
             call=call,
@@ -197,9 +202,6 @@ class SwitchCollectives:
             timeout_s=operation.timeout_s or timeout_s,
             tallied=tallied,
         )
-        if operation.asynchronous:
-            reduction.deliver_unasked()
-        return reduction
 
     def _submit_bundle(
         self,
@@ -216,7 +218,7 @@ class SwitchCollectives:
         options = self._options_for(results[0])
         dtype = torch.float32 if is_staged(results[0], options) else results[0].dtype
         bundle = Bundle(results, dtype, self.queue.block_elements(options.lane_bits))
-        reduction = self.queue.submit(
+        return self.queue.submit(
             bundle.flat,
             options=options,
             call=call,
@@ -226,9 +228,6 @@ class SwitchCollectives:
             timeout_s=operation.timeout_s or timeout_s,
             tallied=tallied,
         )
-        if operation.asynchronous:
-            reduction.deliver_unasked()
-        return reduction
 
 
 def check_lanes_call(tensor: torch.Tensor, residual: torch.Tensor | None) -> None:

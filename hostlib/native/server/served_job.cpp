@@ -37,12 +37,12 @@ void ServedJobConfig::validate() const {
 }
 
 std::size_t ServedJobConfig::memory() const {
-    return 2 * share() * (datagram_bytes(Kind::data, job.words) + VERSION_BYTES);
+    return 2 * ways().most_slots() * (datagram_bytes(Kind::data, job.words) + VERSION_BYTES);
 }
 
 ServedJob::ServedJob(const ServedJobConfig& config)
     : config_((config.validate(), config)),
-      ways_(config.job.slots, config.servers, !config.relayed),
+      ways_(config.ways()),
       share_(ways_.most_slots()),
       stride_(datagram_bytes(Kind::data, config.job.words)),
       all_(~std::uint64_t{0} >> (MAX_MEMBERS - config.job.workers)),

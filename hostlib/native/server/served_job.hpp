@@ -28,8 +28,7 @@ struct ServedJobConfig {
 
     // Throws std::invalid_argument.
     void validate() const;
-    // Slots of the server that has the most.
-    std::size_t share() const { return Ways(job.slots, servers, !relayed).most_slots(); }
+    Ways ways() const { return {job.slots, servers, !relayed}; }
     // Bytes of memory that the job takes here (contract/inagg_contract/sizes.py).
     std::size_t memory() const;
 };

@@ -72,7 +72,7 @@ void Server::serve(const ServedJobConfig& config, std::span<const UdpAddress> wo
         std::size_t packets = 0;
         for (const auto& [_, served] : jobs_) {
             const ServedJobConfig& other = served.sums.config();
-            packets += other.job.workers * (other.memory() / 2 + other.share() * PACKET_OVERHEAD);
+            packets += other.job.workers * (other.memory() / 2 + other.ways().most_slots() * PACKET_OVERHEAD);
         }
         socket_.reserve_receive_buffer(packets);
     });

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from inagg.options import LaneBits
+from inagg.options import LaneBits, Options
 from inagg_testbed.bench.plan import BATCHES_SEED, WEIGHTS_SEED
 from inagg_testbed.events import EventLog
 
@@ -117,9 +117,7 @@ def main() -> None:
     if arguments.lane_bits is None:
         dist.init_process_group("gloo")
     else:
-        import inagg
-
-        dist.init_process_group("inagg", pg_options=inagg.Options(half_lane_bits=arguments.lane_bits))
+        dist.init_process_group("inagg", pg_options=Options(half_lane_bits=arguments.lane_bits))
     task = {"gpt": gpt, "digits": digits}[arguments.task](dist.get_rank())
     model = DistributedDataParallel(task.model)
     if arguments.bfloat16:

@@ -100,10 +100,8 @@ def coalesced_sums_have_the_bits_of_separate_ones() -> None:
     for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int32):
         for operation in (dist.ReduceOp.SUM, dist.ReduceOp.AVG)[: 2 if dtype.is_floating_point else 1]:
             together, apart = (of_many_kinds(dist.get_rank(), dtype) for _ in range(2))
-            options = dist.AllreduceCoalescedOptions()
-            options.reduceOp = operation  # type: ignore[assignment]  # as torch itself does
             before = inagg.stats().get("collectives_completed", 0)
-            dist.distributed_c10d._get_default_group().allreduce_coalesced(together, options).wait()
+            dist.all_reduce_coalesced(together, operation)
             sums = inagg.stats().get("collectives_completed", 0) - before
             for tensor in apart:
                 dist.all_reduce(tensor, operation)
