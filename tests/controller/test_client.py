@@ -4,9 +4,11 @@
 import asyncio
 import json
 import logging
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -206,6 +208,43 @@ def test_a_job_is_created_again_when_the_request_never_arrived(api: Api) -> None
     with pytest.raises(ControllerRefusedError, match="full"):
         client.create_job(2, 8)
     assert len(requests) == 2
+
+
+def test_a_starting_group_waits_for_a_controller_that_is_busy(launch: Launcher, free_port: int) -> None:
+    """Its process is stopped here: the kernel takes the requests."""
+    process = launch()
+    assert read_line(process) == "ready"
+    checks = []
+
+    def check() -> None:
+        checks.append(time.monotonic())
+        if len(checks) == 2:
+            raise InterruptedError
+
+    with (
+        ControlClient(f"http://127.0.0.1:{free_port}", timeout_s=0.2, setup_s=60.0) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        job = client.create_job(2, 4)
+        process.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(InterruptedError):  # so it looks after the other ranks meanwhile
+                client.wait_running(job.id, check=check)
+            health, created = pool.submit(client.health), pool.submit(client.create_job, 2, 4)
+            with pytest.raises(TimeoutError):
+                health.result(0.6)
+            assert not created.done()
+        finally:
+            process.send_signal(signal.SIGCONT)
+        assert health.result(20).switch == "connected"
+        assert created.result(20).id == job.id + 1
+
+
+def test_a_starting_group_does_not_wait_for_a_controller_that_is_not_there(free_port: int) -> None:
+    with ControlClient(f"http://127.0.0.1:{free_port}", timeout_s=0.2, setup_s=3600.0) as client:
+        for ask in (client.health, lambda: client.create_job(2, 4), lambda: client.wait_running(1)):
+            with pytest.raises(ControllerUnreachableError, match="refused"):
+                ask()
 
 
 @pytest.mark.parametrize(

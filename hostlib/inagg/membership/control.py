@@ -2,7 +2,8 @@
 """A worker's side of the controller's HTTP API.
 
 A failed request is repeated, with backoff, until the client's timeout has passed. But the creation of a job is repeated
-only if the request never reached the controller, and a heartbeat never: the next one follows soon.
+only if the request never reached the controller, and a heartbeat never: the next one follows soon. While a group
+starts, a controller that takes a request may be busy with other ranks' requests for as long as `setup_s` says.
 """
 
 import contextlib
@@ -97,7 +98,9 @@ def _trusted(url: str) -> ssl.SSLContext | bool:
 class ControlClient:
     """The controller's HTTP API. May be shared between threads; connections are reused.
 
-    base_url: such as "http://10.0.0.254:9560". timeout_s: time allowed for one request, repeats included.
+    base_url: such as "http://10.0.0.254:9560". timeout_s: time allowed for one request, repeats included. setup_s: the
+    same for the requests of a group that starts, by default timeout_s; but a controller that takes no connection is
+    given up after timeout_s.
     token: the operator's. Without it a client may create jobs, and use jobs whose secret it knows: those that it has
     created, and those given to `learn_secret`. source: the address of this host that its connections come from; by
     default, the one that the route to the controller has. transport: replaces the network in tests.
@@ -111,12 +114,14 @@ class ControlClient:
         base_url: str,
         timeout_s: float = 5.0,
         *,
+        setup_s: float | None = None,
         token: str | None = None,
         source: str | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.timeout_s = timeout_s
+        self.setup_s = timeout_s if setup_s is None else setup_s
         self._token = token
         self._secrets: dict[int, str] = {}
         self._closed = False
@@ -148,7 +153,9 @@ class ControlClient:
 
     def health(self) -> Health:
         """The controller's and the switch's state."""
-        return self._read(Health, self._request("GET", "/health"), "a controller's health")
+        return self._read(
+            Health, self._request("GET", "/health", timeout_s=self.setup_s), "a controller's health"
+        )
 
     def create_job(
         self,
@@ -177,7 +184,7 @@ class ControlClient:
             priority=priority,
             job_class=job_class,
         )
-        document = self._request("POST", "/jobs", body=body, repeat="unsent")
+        document = self._request("POST", "/jobs", body=body, timeout_s=self.setup_s, repeat="unsent")
         created = self._read(CreatedJob, document, "a new job")
         self.learn_secret(created.id, created.secret)
         return created
@@ -227,7 +234,7 @@ class ControlClient:
         )
         path = f"/jobs/{job}/workers"
         try:
-            document = self._request("POST", path, job=job, body=body)
+            document = self._request("POST", path, job=job, body=body, timeout_s=self.setup_s)
         except ControllerRefusedError as refused:
             if refused.kind != FOREIGN_ADDRESS or not self._own_transport:
                 raise
@@ -250,11 +257,11 @@ class ControlClient:
 
     def unicast(self, job: int) -> JobStatus:
         """Have the job's results sent to each worker's own address. Repeating it changes nothing."""
-        return self._job("POST", job, "/unicast")
+        return self._job("POST", job, "/unicast", timeout_s=self.setup_s)
 
     def serving(self, job: int, rank: int) -> JobStatus:
         """Say that the server in this rank's process admits the job's packets."""
-        return self._job("POST", job, f"/workers/{rank}/serving")
+        return self._job("POST", job, f"/workers/{rank}/serving", timeout_s=self.setup_s)
 
     def wait_running(
         self,
@@ -275,7 +282,14 @@ class ControlClient:
         deadline = time.monotonic() + timeout_s
         while True:
             wait_s = max(0.0, min(_LONG_POLL_S, self.timeout_s / 2, deadline - time.monotonic()))
-            status = self._job("GET", job, params={"wait": until, "timeout_s": wait_s})
+            try:
+                status = self._job("GET", job, params={"wait": until, "timeout_s": wait_s})
+            except ControllerUnreachableError as error:
+                busy = isinstance(error.__cause__, httpx.ReadTimeout)
+                if not busy or time.monotonic() >= deadline:
+                    raise
+                check()
+                continue
             registered = len(status.registered) == status.workers and status.state == "joining"
             if status.state == "running" or (until == "registered" and registered):
                 return status
@@ -520,7 +534,8 @@ class ControlClient:
         self, attempt: Callable[[float], _T], request: str, timeout_s: float, repeat: _Repeat = "always"
     ) -> _T:
         """Call `attempt` with the seconds that are left, until it returns."""
-        deadline = time.monotonic() + timeout_s
+        reached = time.monotonic()
+        deadline = reached + timeout_s
         pause = _FIRST_PAUSE_S
         while True:
             try:
@@ -528,7 +543,9 @@ class ControlClient:
             except (httpx.RequestError, OSError) as error:
                 never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
                 repeatable = repeat == "always" or (repeat == "unsent" and never_sent)
-                if not repeatable or time.monotonic() + pause >= deadline:
+                now = time.monotonic()
+                reached = reached if never_sent else now
+                if not repeatable or now + pause >= min(deadline, reached + self.timeout_s):
                     cause = str(error) or type(error).__name__
                     raise ControllerUnreachableError(
                         url=self.base_url, request=request, cause=cause

@@ -35,6 +35,7 @@ from inagg_contract.ranks import name_job, name_ranks, place
 
 _log = logging.getLogger(__name__)
 
+_AGGREGATOR = "aggregator"  # of a switch of the controller: rank 0 asks for it, once for all ranks
 _FEW_SLOTS = 16  # fewer packets in flight fill no link
 
 # Between the beats of a presence, a part of the time after which its silence counts.
@@ -60,12 +61,12 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
     address: str | None = None
     session: Session | None = None
     with contextlib.ExitStack() as undo:
-        client = ControlClient(options.controller)
+        client = ControlClient(options.controller, setup_s=options.setup_timeout_s)
         undo.callback(client.close)
-        # Another rank may take this long: three requests, the wait for registrations, the wait for packets.
-        patience = timedelta(seconds=2 * options.setup_timeout_s + 3 * client.timeout_s)
+        # Another rank may take this long: requests, the wait for registrations, the wait for packets.
+        patience = timedelta(seconds=3 * options.setup_timeout_s)
         try:
-            address = _tell_address(client, ranks, options)
+            address = _tell_address(client, ranks, options, patience)
             agreed = _agree_on_job(client, ranks, options, patience)
             session = _enter(client, agreed, address, ranks, options, on_failure)
             undo.callback(session.close)
@@ -132,7 +133,7 @@ def all_fall_back(ranks: Assembly, options: Options) -> bool:
     return other is None
 
 
-def _tell_address(client: ControlClient, ranks: Assembly, options: Options) -> str:
+def _tell_address(client: ControlClient, ranks: Assembly, options: Options, patience: timedelta) -> str:
     """Publish this host's address towards its switch, by which the controller knows the switch; return it.
 
     An error is published where the other ranks wait for this one.
@@ -144,19 +145,28 @@ def _tell_address(client: ControlClient, ranks: Assembly, options: Options) -> s
                     check_lanes(lane_bits, ranks.size)
             except ValueError as error:
                 raise ConfigurationError(f"{name}: {error}") from error
-        address = str(options.address or source_address(_destination(client, options)))
+        if ranks.rank == 0:
+            aggregator = None if options.aggregation == SERVER else client.health().aggregator
+            ip = None if aggregator is None else aggregator.ip
+            ranks.publish(_AGGREGATOR, {"ip": ip, "asked": _aggregation(options)})
+        address = str(options.address or source_address(_destination(client, ranks, options, patience)))
     except InaggError as error:
-        ranks.publish(_address_of(ranks.rank) if ranks.rank else "job", {"error": describe(error)})
+        for name in (_AGGREGATOR, "job") if ranks.rank == 0 else (_address_of(ranks.rank),):
+            ranks.publish(name, {"error": describe(error)})
         raise
     ranks.publish(_address_of(ranks.rank), {"ip": address, "wait_s": options.wait_s})
     return address
 
 
-def _destination(client: ControlClient, options: Options) -> str:
+def _destination(client: ControlClient, ranks: Assembly, options: Options, patience: timedelta) -> str:
     """A host in the network of the sums: the aggregator of a switch, or the controller's host."""
-    aggregator = None if options.aggregation == SERVER else client.health().aggregator
-    if aggregator is not None:
-        return aggregator.ip
+    if options.aggregation != SERVER:
+        told = ranks.receive(_AGGREGATOR, 0, patience)
+        if "error" in told:
+            raise _not_created(ranks, told["error"])
+        _check_asked(ranks, options, told["asked"])
+        if told["ip"] is not None:
+            return str(told["ip"])
     if options.aggregation in (LEASED, SHARED):
         raise ConfigurationError(
             f"the controller at {client.base_url} has no switch: set aggregation to server "
@@ -218,12 +228,8 @@ def _agree_on_job(client: ControlClient, ranks: Assembly, options: Options, pati
         return _Agreed(job.id, job.aggregation)
     created = ranks.receive("job", 0, patience + timedelta(seconds=options.wait_s))
     if "error" in created:
-        raise JobError(f"rank 0 could not create the job: {created['error']}", rank=ranks.rank)
-    if created["asked"] != _aggregation(options):
-        raise ConfigurationError(
-            f"aggregation and servers must be the same at all ranks: they are {_aggregation(options)} at rank "
-            f"{ranks.rank}, {created['asked']} at rank 0"
-        )
+        raise _not_created(ranks, created["error"])
+    _check_asked(ranks, options, created["asked"])
     if (
         created["fallback"] == "server" != options.fallback
         and created["aggregation"] == SERVER != options.aggregation
@@ -235,6 +241,19 @@ def _agree_on_job(client: ControlClient, ranks: Assembly, options: Options, pati
     number = int(created["id"])
     client.learn_secret(number, created["secret"])
     return _Agreed(number, created["aggregation"])
+
+
+def _check_asked(ranks: Assembly, options: Options, asked: str) -> None:
+    """Raise ConfigurationError if rank 0 asks for another aggregation than this rank."""
+    if asked != _aggregation(options):
+        raise ConfigurationError(
+            f"aggregation and servers must be the same at all ranks: they are {_aggregation(options)} at rank "
+            f"{ranks.rank}, {asked} at rank 0"
+        )
+
+
+def _not_created(ranks: Assembly, why: str) -> JobError:
+    return JobError(f"rank 0 could not create the job: {why}", rank=ranks.rank)
 
 
 def _aggregation(options: Options) -> str:

@@ -349,7 +349,13 @@ def open_testbed(
             pipeline = target.compile(results, link.mtu)
         enter(f"network of {_described(fabric)}")
         network = Network(
-            run, fabric=fabric, spec=link, uplink=uplink, specs=specs, bridge=gloo_over == "bridge"
+            run,
+            fabric=fabric,
+            spec=link,
+            uplink=uplink,
+            specs=specs,
+            bridge=gloo_over == "bridge",
+            resolved=controlled,
         )
         stack.callback(network.stop)
         testbed = Testbed(

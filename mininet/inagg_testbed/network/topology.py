@@ -80,9 +80,10 @@ def host_address(number: int, *, bridge: bool = False) -> str:
     return f"10.0.{int(bridge)}.{number}"
 
 
-def host_mac(number: int) -> str:
-    """MAC address of a host, locally administered and readable in a capture: 02:00:0a:00:00:NN."""
-    return f"02:00:0a:00:00:{number:02x}"
+def host_mac(number: int, *, bridge: bool = False) -> str:
+    """MAC address of a host, locally administered and readable in a capture: 02:00:0a:00:00:NN; 02:00:0a:00:01:NN on
+    the bridge."""
+    return f"02:00:0a:00:{int(bridge):02x}:{number:02x}"
 
 
 def station(fabric: Fabric, number: int) -> Station:
@@ -210,7 +211,7 @@ class FabricTopo(Topo):  # type: ignore[misc]
                 if bridge
                 else station_interface(run.id, fabric, number),
                 intfName2=port_interface(run.id, port.port, bridge=bridge),
-                **({} if bridge else {"addr1": host.mac}),
+                addr1=host_mac(number, bridge=True) if bridge else host.mac,
                 params1={"address": f"{host_address(number, bridge=True)}/24" if bridge else host.address},
                 spec=spec_of(port),
             )
@@ -260,11 +261,13 @@ class Network:
         uplink: LinkSpec | None = None,
         specs: Mapping[SwitchPort, LinkSpec] | None = None,
         bridge: bool = False,
+        resolved: bool = False,
     ) -> None:
         """Create nodes and links. uplink: links between switches, by default like the hosts'. bridge: gloo's own links.
 
-        specs: links that differ from these, by their port in `Fabric.link_ports`. Raises NetworkError; the run's
-        teardown removes what was created by then.
+        specs: links that differ from these, by their port in `Fabric.link_ports`. resolved: hosts know the MAC
+        addresses of one another and of the controller. Raises NetworkError; the run's teardown removes what was created
+        by then.
         """
         self.run, self.fabric, self.spec, self.bridge = run, fabric, spec, bridge
         self.uplink = spec if uplink is None else uplink
@@ -280,6 +283,8 @@ class Network:
             self._make_control_port()
         if bridge:
             self.make_bridges(own_links=True)
+        if resolved:
+            self._enter_neighbours()
 
     def _name_hosts(self) -> None:
         """Mount a hosts file over the machine's in each node; the mounts keep the file after its name is removed."""
@@ -304,6 +309,29 @@ class Network:
             f"ip link set dev {CONTROL_INTERFACE} up",
         ]
         run_in_namespace(self.switch.pid, "; ".join(commands))
+
+    def _enter_neighbours(self) -> None:
+        """Enter the controller and the other hosts into each host's neighbour table.
+
+        The kernel's limit of learned neighbours (gc_thresh3, 1024) is for all namespaces together: 32 hosts that all
+        talk to one another exceed it.
+        """
+        fabric = self.fabric
+        known = {CONTROL_ADDRESS: CONTROL_MAC} | {host_address(host): host_mac(host) for host in fabric.hosts}
+        on_bridge = {host_address(host, bridge=True): host_mac(host, bridge=True) for host in fabric.hosts}
+        for host in fabric.hosts:
+            tables = {station_interface(self.run.id, fabric, host): known}
+            if self.bridge:
+                tables[host_interface(self.run.id, host, bridge=True)] = on_bridge
+            entries = [
+                f"neighbour replace {address} lladdr {mac} nud permanent dev {interface}"
+                for interface, neighbours in tables.items()
+                for address, mac in neighbours.items()
+                if mac not in (host_mac(host), host_mac(host, bridge=True))
+            ]
+            run_in_namespace(
+                self.pid_of(fabric.host_name(host)), "ip -batch - <<.\n" + "\n".join([*entries, "."])
+            )
 
     def make_bridges(self, *, own_links: bool) -> None:
         """Make a Linux bridge in each node of a switch, or of gloo's own links, over the ports without a loop.

@@ -29,7 +29,7 @@ from inagg.membership.control import ControlClient
 from inagg.membership.join import _agree_on_job, _tell_address
 from inagg.membership.room import wait_for_room
 from inagg.options import Options
-from inagg_contract.documents import JobStatus
+from inagg_contract.documents import Health, JobStatus
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
@@ -40,6 +40,16 @@ from tests.waiting import wait_until
 URL = "http://127.0.0.1:9"
 WORKER = Path(__file__).with_name("room_worker.py")
 LIMIT_S = 120.0
+HEALTH = Health(
+    switch="connected",
+    switch_error=None,
+    words=4,
+    slot_versions=8,
+    free_slot_versions=8,
+    jobs=0,
+    switches=(),
+    links=(),
+)
 
 
 def refused(status: int = 503, kind: str = "unavailable") -> ControllerRefusedError:
@@ -60,6 +70,9 @@ class BusyController(ControlClient):
         super().__init__(URL)
         self.errors = list(errors)
         self.asked: list[str] = []
+
+    def health(self) -> Health:
+        return HEALTH
 
     def create_job(self, workers: int, *_: Any, aggregation: Any = "leased", **__: Any) -> JobStatus:
         self.asked.append(aggregation)
@@ -147,7 +160,7 @@ def agree(controller: ControlClient, *waits: float, fallbacks: Sequence[str] = (
         options = Options(controller=URL, address=f"10.0.0.{1 + rank}", wait_s=waits[rank], **given)
         client = controller if rank == 0 else ControlClient(URL)
         try:
-            _tell_address(client, ranks, options)
+            _tell_address(client, ranks, options, timedelta(seconds=20))
             # The other ranks would not wait long enough for rank 0 without their own wait_s.
             return _agree_on_job(
                 client, ranks, options, timedelta(seconds=0.05 if rank and waits[rank] > 1 else 20)

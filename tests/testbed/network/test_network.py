@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,35 @@ def test_every_host_reaches_every_other_and_the_controllers_address(bridge: Test
     for number in range(1, 5):
         targets = [f"10.0.0.{other}" for other in range(1, 5) if other != number] + ["10.0.0.254"]
         in_host(bridge, number, " && ".join(f"ping -c 1 -W 2 {target}" for target in targets))
+
+
+def neighbours(testbed: Testbed, number: int) -> dict[str, str]:
+    """The MAC addresses that a host need not ask for, by address."""
+    found = json.loads(in_host(testbed, number, "ip -json neighbour show nud permanent"))
+    return {entry["dst"]: entry["lladdr"] for entry in found}
+
+
+def macs(testbed: Testbed, node: Any) -> dict[str, str]:
+    """The MAC address of each interface of a node, by its IPv4 address."""
+    return {
+        address["local"]: interface["address"]
+        for interface in json.loads(run_in_namespace(node.pid, "ip -json address show"))
+        for address in interface["addr_info"]
+        if address["local"] != "127.0.0.1"
+    }
+
+
+def test_hosts_know_the_mac_addresses_of_one_another(open_network: OpenTestbed) -> None:
+    """The kernel learns no more than 1024 at a time, in all namespaces together."""
+    with open_network(hosts=3, gloo_over="bridge") as testbed:
+        own = [macs(testbed, testbed.network.host(number)) for number in (1, 2, 3)]
+        control = macs(testbed, testbed.network.switch)
+        assert sorted(own[0]) == ["10.0.0.1", "10.0.1.1"]
+        assert sorted(control) == ["10.0.0.254"]
+        everybody = own[0] | own[1] | own[2] | control
+        for number in (1, 2, 3):
+            here = own[number - 1]
+            assert neighbours(testbed, number) == {ip: everybody[ip] for ip in everybody if ip not in here}
 
 
 def test_each_node_has_a_namespace_of_its_own(bridge: Testbed) -> None:
