@@ -141,6 +141,8 @@ class EngineStats(TypedDict):
 class TransportStats(EngineStats):
     send_calls: int
     receive_calls: int
+    messages_sent: int  # UDP_SEGMENT; each has packets of one size, one or several
+    messages_received: int  # UDP_GRO
     send_refusals: int  # sends that the kernel refused (buffer full) and that were repeated
     network_errors: int  # ICMP errors and unreachable routes; retransmission repairs the losses
     multicast_received: int  # datagrams at the job's multicast address

@@ -107,6 +107,8 @@ nb::dict to_dict(const TransportStats& stats) {
     nb::dict out = to_dict(stats.engine);
     out["send_calls"] = stats.send_calls;
     out["receive_calls"] = stats.receive_calls;
+    out["messages_sent"] = stats.messages_sent;
+    out["messages_received"] = stats.messages_received;
     out["send_refusals"] = stats.send_refusals;
     out["network_errors"] = stats.network_errors;
     out["multicast_received"] = stats.multicast_received;

@@ -199,12 +199,12 @@ void Server::receive() {
     if (!readable_) {
         return;
     }
-    const BatchResult result = receiving_.receive(socket_);
-    if (!passes(result.error)) {
-        throw std::system_error(result.error, std::generic_category(), "cannot receive");
+    const Received received = receiving_.receive(socket_);
+    if (!passes(received.error)) {
+        throw std::system_error(received.error, std::generic_category(), "cannot receive");
     }
-    readable_ = result.count == ReceiveBatch::MESSAGES;
-    receiving_.for_each(result.count, [&](const ReceivedMessage& message) { take(message); });
+    readable_ = received.messages == ReceiveBatch::MESSAGES;
+    receiving_.for_each(received.messages, [&](const ReceivedMessage& message) { take(message); });
 }
 
 // False: the source is none of this job's.
@@ -274,14 +274,14 @@ void Server::send_replies(Served& served) {
 
 void Server::send(Served& served, std::span<const Outgoing> datagrams) {
     for (int tries = 0; !datagrams.empty() && tries < SEND_TRIES;) {
-        const BatchResult result = sending_.send(socket_, datagrams, served.addresses);
-        datagrams = datagrams.subspan(result.count);
-        if (result.error == EAGAIN) {
+        const Sent sent = sending_.send(socket_, datagrams, served.addresses);
+        datagrams = datagrams.subspan(sent.datagrams);
+        if (sent.error == EAGAIN) {
             tries += wait_until_writable() ? 0 : 1;
-        } else if (result.error == ENOBUFS || result.error == ENOMEM) {
+        } else if (sent.error == ENOBUFS || sent.error == ENOMEM) {
             ++tries;
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        } else if (result.error != 0) {
+        } else if (sent.error != 0) {
             ++tries;  // perhaps an ICMP error about another packet, which is reported once
             socket_.take_errors();
         }

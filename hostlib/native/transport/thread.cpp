@@ -101,13 +101,13 @@ Transport::Blocked Transport::send(double now) {
         const std::size_t most = too_long_ ? 1 : train;
         const std::size_t count = engine_.to_send(packets_, std::span(datagrams).first(most));
         ++stats_.send_calls;
-        const BatchResult result =
-            sending_.send(socket_, std::span(datagrams).first(count), peers_.destinations);
-        if (result.error != 0) {
-            return judge_send_error(result.error);
+        const Sent sent = sending_.send(socket_, std::span(datagrams).first(count), peers_.destinations);
+        if (sent.error != 0) {
+            return judge_send_error(sent.error);
         }
         too_long_ = false;
-        engine_.sent(result.count, now);
+        stats_.messages_sent += sent.messages;
+        engine_.sent(sent.datagrams, now);
     }
     return Blocked::no;
 }
@@ -212,7 +212,7 @@ void Transport::gather() const {
 void Transport::receive() {
     received_ = 0;
     if (results_ && readable_.results) {
-        readable_.results = receive_from(*results_).count == ReceiveBatch::MESSAGES;
+        readable_.results = receive_from(*results_) == ReceiveBatch::MESSAGES;
         if (received_ > 0) {
             stats_.multicast_received += received_;
             stats_.unicast_in_a_row = 0;
@@ -220,7 +220,7 @@ void Transport::receive() {
     }
     if (readable_.own) {
         const std::uint64_t before = engine_.stats().packets_received;
-        readable_.own = receive_from(socket_).count == ReceiveBatch::MESSAGES;
+        readable_.own = receive_from(socket_) == ReceiveBatch::MESSAGES;
         stats_.unicast_in_a_row += engine_.stats().packets_received - before;
     }
 }
@@ -232,24 +232,27 @@ bool Transport::trusts(const sockaddr_in& source) const {
            std::ranges::any_of(peers_.sources, is_source);
 }
 
-BatchResult Transport::receive_from(const UdpSocket& socket) {
+// Returns the number of messages.
+std::size_t Transport::receive_from(const UdpSocket& socket) {
     ++stats_.receive_calls;
-    const BatchResult result = receiving_.receive(socket);
+    const Received received = receiving_.receive(socket);
+    stats_.messages_received += received.messages;
     const double now = seconds_now();
-    receiving_.for_each(result.count, [&](const ReceivedMessage& message) {
+    receiving_.for_each(received.messages, [&](const ReceivedMessage& message) {
         const auto& [bytes, datagram_bytes, source, congested] = message;
         if (trusts(source)) {
             engine_.receive(bytes, datagram_bytes, now, congested);
             received_ += std::max<std::size_t>((bytes.size() + datagram_bytes - 1) / datagram_bytes, 1);
         }
     });
-    if (from_network(result.error)) {
+    if (from_network(received.error)) {
         ++stats_.network_errors;
-    } else if (result.error != 0 && result.error != EAGAIN && result.error != EINTR) {
-        engine_.fail(FailureCode::failed,
-                     "cannot receive from the aggregator: " + std::generic_category().message(result.error));
+    } else if (received.error != 0 && received.error != EAGAIN && received.error != EINTR) {
+        engine_.fail(
+            FailureCode::failed,
+            "cannot receive from the aggregator: " + std::generic_category().message(received.error));
     }
-    return result;
+    return received.messages;
 }
 
 // Charges the time since the last iteration to the engine's activity at its end (Linux's tcp_info does the

@@ -36,6 +36,8 @@ struct TransportStats {
     EngineStats engine;
     std::uint64_t send_calls = 0;
     std::uint64_t receive_calls = 0;
+    std::uint64_t messages_sent = 0;  // each of one packet or several
+    std::uint64_t messages_received = 0;
     std::uint64_t send_refusals = 0;   // EAGAIN and ENOBUFS, after which it tries again
     std::uint64_t network_errors = 0;  // ICMP errors and unreachable routes
     // Datagrams received at the job's multicast address; and at this worker's own since the last of those.
@@ -141,7 +143,7 @@ class Transport {
     void gather() const;
     void receive();
     bool trusts(const sockaddr_in& source) const;
-    BatchResult receive_from(const UdpSocket& socket);
+    std::size_t receive_from(const UdpSocket& socket);
     void account(double now);
     void publish();
     void post(Command command);

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 #include <system_error>
 
@@ -193,8 +194,8 @@ SocketErrors UdpSocket::take_errors() {
     return errors;
 }
 
-BatchResult SendBatch::send(const UdpSocket& socket, std::span<const Outgoing> datagrams,
-                            std::span<sockaddr_in> destinations) {
+Sent SendBatch::send(const UdpSocket& socket, std::span<const Outgoing> datagrams,
+                     std::span<sockaddr_in> destinations) {
     std::size_t messages = 0;
     std::size_t taken = 0;
     std::size_t buffers = 0;
@@ -244,13 +245,12 @@ BatchResult SendBatch::send(const UdpSocket& socket, std::span<const Outgoing> d
         return send(socket, datagrams, destinations);
     }
     if (sent < 0) {
-        return {0, errno};
+        return {.datagrams = 0, .messages = 0, .error = errno};
     }
-    std::size_t count = 0;
-    for (int i = 0; i < sent; ++i) {
-        count += counts_[static_cast<std::size_t>(i)];
-    }
-    return {count, 0};
+    const std::span whole = std::span(counts_).first(static_cast<std::size_t>(sent));
+    return {.datagrams = std::accumulate(whole.begin(), whole.end(), std::size_t{0}),
+            .messages = whole.size(),
+            .error = 0};
 }
 
 // for_overwrite: pages that no message fills never become resident.
@@ -265,13 +265,13 @@ ReceiveBatch::ReceiveBatch()
     }
 }
 
-BatchResult ReceiveBatch::receive(const UdpSocket& socket) {
+Received ReceiveBatch::receive(const UdpSocket& socket) {
     for (mmsghdr& message : messages_) {
         message.msg_hdr.msg_controllen = sizeof(Control);
         message.msg_hdr.msg_namelen = sizeof(sockaddr_in);
     }
     const int received = recvmmsg(socket.fd(), messages_.data(), MESSAGES, MSG_DONTWAIT, nullptr);
-    return received < 0 ? BatchResult{0, errno} : BatchResult{static_cast<std::size_t>(received), 0};
+    return received < 0 ? Received{0, errno} : Received{static_cast<std::size_t>(received), 0};
 }
 
 ReceivedMessage ReceiveBatch::described(std::size_t message) const {

@@ -104,9 +104,15 @@ constexpr std::uint32_t datagrams_in_message(std::size_t bytes) {
 // the data area to a power of two.
 inline constexpr std::size_t PACKET_OVERHEAD = 1280;
 
-struct BatchResult {
-    std::size_t count;
-    int error;  // errno, or 0; only when count is 0
+struct Sent {
+    std::size_t datagrams;
+    std::size_t messages;
+    int error;  // errno, or 0; only when there are none
+};
+
+struct Received {
+    std::size_t messages;
+    int error;  // as Sent's
 };
 
 // Sends at most SENT_AT_ONCE datagrams at a time. Datagrams of one size and destination that follow one
@@ -115,7 +121,7 @@ struct BatchResult {
 class SendBatch {
   public:
     // `destinations`: of the datagrams; none if the socket is connected.
-    BatchResult send(const UdpSocket& socket, std::span<const Outgoing> datagrams,
+    Sent send(const UdpSocket& socket, std::span<const Outgoing> datagrams,
                      std::span<sockaddr_in> destinations = {});
     bool segmentation() const { return segmentation_; }
 
@@ -144,8 +150,7 @@ struct ReceivedMessage {
 class ReceiveBatch {
   public:
     ReceiveBatch();
-    // Returns the number of messages.
-    BatchResult receive(const UdpSocket& socket);
+    Received receive(const UdpSocket& socket);
     // Calls take(ReceivedMessage) for each of the first `messages` messages.
     template <typename Take>
     void for_each(std::size_t messages, Take take) const {

@@ -72,7 +72,7 @@ class AllReduceBench:
         LinkSpec.parse(self.uplink_name or self.link_name)
         _each_once(
             "workers and elements",
-            [f"{case.experiment} of {case.elements} at {case.workers}" for case in self.cases],
+            [f"{case.experiment} of {case.elements} {case.dtype}s at {case.workers}" for case in self.cases],
         )
         for case in self.cases:
             _each_once("backend", case.backends)

@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import os
 import time
+from collections import Counter
 from collections.abc import Sequence, Set
 from itertools import groupby
 from pathlib import Path
@@ -31,6 +32,7 @@ from inagg_testbed.bench.plan import SUMMING, BackendSpec, Plan
 from inagg_testbed.bench.theory import racks_of
 from inagg_testbed.events import EventLog, sent_segments
 
+CARRIED = ("packets_sent", "packets_received", "messages_sent", "messages_received")
 TRANSPORT_FIGURES = ("window", "least_rtt_s", "srtt_s", "rto_s")
 
 
@@ -83,6 +85,13 @@ class Groups:
             return sent_segments()
         stats = inagg.stats(self.inagg[spec.name])
         return stats["packets_sent"], stats["retransmits"]
+
+    def carried(self, spec: BackendSpec) -> Counter[str]:
+        """Packets and messages that inagg's transport has sent and received so far; empty for gloo."""
+        if spec.lane_bits is None:
+            return Counter()
+        stats = inagg.stats(self.inagg[spec.name])
+        return Counter({name: stats[name] for name in CARRIED})
 
     def chunks(self, spec: BackendSpec) -> dict[str, int]:
         """Chunks that the server in this process has completed, by where they were summed; empty without one."""
@@ -157,6 +166,7 @@ class CaseRunner:
         gloo = self._groups.gloo
         crossed = self._links.read()
         chunks = self._groups.chunks(spec)
+        carried = self._groups.carried(spec)
         before, cpu = self._groups.sent(spec), cpu_seconds(self._pids)
         dist.barrier(gloo)
         began = time.perf_counter()
@@ -172,6 +182,7 @@ class CaseRunner:
             "packets": packets - before[0],
             "retransmits": resent - before[1],
             "chunks": {place: count - chunks[place] for place, count in self._groups.chunks(spec).items()},
+            "carried": self._groups.carried(spec) - carried,
             "transport": self._groups.transport(spec),
             **({"link_bytes": link_bytes} if dist.get_rank() == 0 else {}),
             **self._check(spec, start),

@@ -26,6 +26,9 @@ Definitions, for a tensor of S bytes, N workers and time t of an iteration on th
   ksoftirqd threads between the barriers before and after an iteration (`cpu`), divided by S / 10^9.
 - packets: packets sent by all ranks in all timed iterations, retransmissions included; TCP segments for gloo.
 - retransmits: the retransmitted ones among packets.
+- packets_per_message: packets over messages of all ranks' transports, of those sent and of those received. A message
+  passes the kernel as one (UDP_SEGMENT, UDP_GRO): the fewer its packets, the more processor time they cost. None for
+  gloo.
 - max_abs_error: the greatest |result - exact sum| over all elements and iterations.
 - bound: the greatest of the error bounds of the elements (docs/protocol.md 3.4 for inagg, and one rounding to the type;
   summation in the type in any order for gloo).
@@ -138,6 +141,7 @@ def make_rows(conditions: Conditions, cases: Sequence[Case], events: Iterable[Ev
             "cpu_s_per_GB": _cpu_seconds(one) / (_tensor_bytes(one.case) / 1e9),
             "packets": sum(event["packets"] for event in one.events),
             "retransmits": sum(event["retransmits"] for event in one.events),
+            "packets_per_message": _per_message(one),
             "transport": None if one.spec.lane_bits is None else _transport(one.events),
             "max_abs_error": max((_error(event) for event in one.events if "bound" in event), default=0.0),
             "bound": max((event["bound"] for event in one.events if "bound" in event), default=0.0),
@@ -229,6 +233,16 @@ def _cpu_seconds(one: Series) -> float:
     return float(statistics.median(totals))
 
 
+def _per_message(one: Series) -> dict[str, float] | None:
+    if one.spec.lane_bits is None:
+        return None
+    carried: Counter[str] = Counter()
+    for event in one.events:
+        carried.update(event["carried"])
+    ways = ("sent", "received")
+    return {way: carried[f"packets_{way}"] / max(carried[f"messages_{way}"], 1) for way in ways}
+
+
 def _transport(events: Sequence[Event]) -> dict[str, float]:
     return {
         name: statistics.median(event["transport"][name] for event in events)
@@ -298,17 +312,20 @@ LINKS_TITLE = (
     "on the busiest link of a host, for each all-reduce, in one direction:\n"
     "frames as the kernel counts them, beside the payload that the algorithm must\n"
     "send (S: the tensor in lanes, N: workers), in steps that wait for one another;\n"
-    "and the share of chunks that switches have summed"
+    "the share of chunks that switches have summed; and how many packets pass the\n"
+    "kernel in one message, of those that ranks send and receive"
 )
 
 
 def links_table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of a table of the bytes on the busiest link, beside theory."""
+    """Header and rows of a table of the bytes on the busiest link, beside theory, and of messages."""
     varying = _varying(rows)
     header = ["backend", *varying, "frames MB", "theory MB", "frames/ theory", "theory", "steps", "in switch"]
+    header += ["sent/ msg", "recv/ msg"]
     body = []
     for row in rows:
         frames, payload = row["link_bytes"], row["theory_bytes"]
+        messages = row["packets_per_message"] or {}
         body.append(
             [
                 str(spec_of(row)),
@@ -319,6 +336,7 @@ def links_table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[st
                 row["theory"],
                 str(row["steps"]),
                 _figure(row["in_switch"], ".0%"),
+                *(_figure(messages.get(way), ".0f") for way in ("sent", "received")),
             ]
         )
     return header, body

@@ -379,6 +379,14 @@ def suite(
             help="Run everything once, at small sizes: shows that it works, not how well. No targets.",
         ),
     ] = False,
+    matrix: Annotated[
+        bool,
+        typer.Option(
+            "--matrix",
+            help="Instead measure each way of summing (leased and shared slots, servers) on three fabrics, at three "
+            "rates, with two types and two sizes: up to an hour. matrix.md in the folder is the table.",
+        ),
+    ] = False,
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
@@ -389,6 +397,11 @@ def suite(
     Example: inagg bench suite --quick
     """
     with errors_explained():
+        if matrix:
+            if backend:
+                raise ConfigurationError("--matrix has its own backends: leave --backend out")
+            _matrix(folder, results, quick=quick, program=p4)
+            return
         from inagg_testbed.bench.report import TARGETS_HEADER, target_rows, write_report
         from inagg_testbed.bench.suite import BACKENDS, Suite, run_suite
 
@@ -403,3 +416,19 @@ def suite(
         else:
             print_table(console, where, TARGETS_HEADER, target_rows(judged))
         _exit_if_wrong(wrong)
+
+
+def _matrix(folder: Path, results: Path, *, quick: bool, program: Path | None) -> None:
+    from inagg_testbed.bench.matrix import Matrix, run_matrix
+
+    make_folder(folder)
+    with ProgressView(console) as view:
+        wrong = run_matrix(
+            Matrix(quick=quick, program=program),
+            folder,
+            results,
+            on_stage=view.stage,
+            on_progress=view.update,
+        )
+    console.print(f"{folder / 'matrix.md'} has all figures", highlight=False, soft_wrap=True)
+    _exit_if_wrong(wrong)

@@ -47,6 +47,7 @@ def event(rank: int, index: int, seconds: float, **changes: Any) -> dict[str, An
         "retransmits": 1,
         "packets": 1000,
         "cpu_seconds": 0.1,
+        "carried": {"packets_sent": 60, "messages_sent": 3, "packets_received": 60, "messages_received": 2},
         "transport": {"srtt_s": 0.25, "window": 32},
     }
     compared = {"max_abs_error": 1e-6, "bound": 1e-5, "wrong_index": None} if rank == 0 else {}
@@ -106,7 +107,7 @@ def test_a_row_has_exactly_these_fields() -> None:
             "in_switch",
             "cpu_s_per_GB",
         ),
-        *("packets", "retransmits", "transport", "max_abs_error", "bound", "checked"),
+        *("packets", "retransmits", "packets_per_message", "transport", "max_abs_error", "bound", "checked"),
     ]
     assert list(row["time_ms"]) == ["p50", "p95", "min"]
 
@@ -176,6 +177,8 @@ def test_what_the_transport_says_of_itself_is_in_inaggs_rows_alone() -> None:
     case = replace(CASE, backends=("gloo", "inagg:32"))
     gloo_row, inagg_row = rows(case, events(), events(backend="inagg:32"))
     assert inagg_row["transport"] == {"srtt_s": 0.25, "window": 32}
+    assert inagg_row["packets_per_message"] == {"sent": 20.0, "received": 30.0}
+    assert gloo_row["packets_per_message"] is None
     assert (gloo_row["transport"], gloo_row["words"], inagg_row["words"]) == (None, None, 4)
 
 
@@ -249,7 +252,7 @@ def test_an_unknown_backend_is_refused(text: str) -> None:
         ({"slots": 96}, "96 slots"),
         (
             {"cases": (CASE, CASE)},
-            "allreduce of 1000000 at 4, allreduce of 1000000 at 4: a value is given twice",
+            "allreduce of 1000000 float32s at 4, allreduce of 1000000 float32s at 4: a value is given twice",
         ),
         (
             {"cases": (replace(CASE, backends=("gloo", "gloo")),)},
@@ -322,9 +325,18 @@ def test_the_bytes_on_the_busiest_link_are_beside_theory() -> None:
     assert [row["theory_bytes"] for row in found] == [6e6, 2e6, 6e6, 16e6, 4e6]
     assert [row["steps"] for row in found] == [6, 1, 2, 2, 2]
     header, body = links_table(found)
-    assert header == ["backend", "frames MB", "theory MB", "frames/ theory", "theory", "steps", "in switch"]
-    assert body[1] == ["inagg:16", "4.2", "2", "2.100", "S", "1", "100%"]
-    assert [row[-3] for row in body] == ["2(N-1)/N S", "S", "2(N-1)/N S", "N S", "S"]
+    assert header[:7] == [
+        "backend",
+        "frames MB",
+        "theory MB",
+        "frames/ theory",
+        "theory",
+        "steps",
+        "in switch",
+    ]
+    assert header[7:] == ["sent/ msg", "recv/ msg"]
+    assert body[1] == ["inagg:16", "4.2", "2", "2.100", "S", "1", "100%", "20", "30"]
+    assert [row[4] for row in body] == ["2(N-1)/N S", "S", "2(N-1)/N S", "N S", "S"]
 
 
 def test_the_theory_of_gloo_in_two_levels_depends_on_the_racks() -> None:
@@ -333,7 +345,7 @@ def test_the_theory_of_gloo_in_two_levels_depends_on_the_racks() -> None:
     found = rows(case, events(backend="gloo-hierarchical"), conditions=conditions)
     # The first rank of a rack of two sends half a tensor, then a whole one to the other rack, then one to its own.
     assert (found[0]["theory_bytes"], found[0]["steps"]) == (10e6, 5)
-    assert links_table(found)[1] == [["gloo-hierarchical", "4.2", "10", "0.420", "2.5 S", "5", ""]]
+    assert links_table(found)[1] == [["gloo-hierarchical", "4.2", "10", "0.420", "2.5 S", "5", "", "", ""]]
 
 
 def test_the_share_in_the_switch_is_that_of_the_chunks_of_all_ranks_servers() -> None:

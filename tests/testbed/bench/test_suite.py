@@ -24,6 +24,7 @@ def row(link: str, workers: int, lane_bits: int | None, **changes: Any) -> dict[
         "words": 4,
         "iterations": 10,
         "packets": 100_000,
+        "packets_per_message": {"sent": 62.0, "received": 31.0},
         "loss": 0.0,
         "time_ms": {"p50": 10.0, "min": 9.0},
         "times_ms": [9.0, 10.0, 12.0],
