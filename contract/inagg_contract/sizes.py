@@ -30,28 +30,25 @@ def data_mtu(words: int) -> int:
 
 def server_memory(slots: int, servers: int, words: int) -> int:
     """Bytes of memory that a job takes of each of its servers: two versions of its share of the slots."""
-    run = run_chunks(slots, servers, apart=True)
+    run = run_chunks(slots, servers)
     share = -(-(slots // run) // servers) * run
     return 2 * share * (INAGG_HEADER_BYTES + WORD_BYTES * words + SERVER_VERSION_BYTES)
 
 
-def run_chunks(slots: int, ways: int, *, apart: bool) -> int:
-    """How many chunks in a row go to one of several roots or servers, a power of two (docs/protocol.md, 5.5 and 5.6).
-
-    apart: workers send to the servers themselves.
-    """
-    each = 8 if ways.bit_count() != 1 else 2 if apart else 1
+def run_chunks(slots: int, ways: int) -> int:
+    """How many chunks in a row go to one of several roots or servers, a power of two (docs/protocol.md, 5.5)."""
+    each = 1 if ways.bit_count() == 1 else 8
     return min(RUN_CHUNKS, 1 << max(0, (slots // (each * ways)).bit_length() - 1))
 
 
 def run_bits(slots: int, ways: int) -> int:
     """log2 of `run_chunks` at a switch, which chooses the root or the server; 0 where there is no choice."""
-    return run_chunks(slots, ways, apart=False).bit_length() - 1 if ways > 1 else 0
+    return run_chunks(slots, ways).bit_length() - 1 if ways > 1 else 0
 
 
-def way_of(chunk: int, slots: int, ways: int, *, apart: bool) -> int:
+def way_of(chunk: int, slots: int, ways: int) -> int:
     """Which of the roots or servers a chunk goes to."""
-    return chunk % slots // run_chunks(slots, ways, apart=apart) % ways
+    return chunk % slots // run_chunks(slots, ways) % ways
 
 
 def parse_size(text: str) -> int:

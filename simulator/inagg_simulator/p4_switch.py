@@ -281,7 +281,7 @@ class Entries:
 
     def from_above(self, datagram: bytes) -> tuple[int, bytes]:
         """(port, frame) of a packet of the switch above whose turn it is."""
-        above = self.above[way_of(decode(datagram).chunk, self.slots, len(self.above), apart=False)]
+        above = self.above[way_of(decode(datagram).chunk, self.slots, len(self.above))]
         to = job_group(self.job) if self.multicast else self.own
         return above.port, headers(above.station, to, len(datagram)) + datagram
 

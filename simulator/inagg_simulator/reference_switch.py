@@ -169,7 +169,7 @@ class Aggregator:
         """The switch above that sums the chunk, and the header as this switch's."""
         job = self.jobs[header.job]
         above = job.above
-        parent = way_of(header.chunk, job.slots, len(above), apart=False)
+        parent = way_of(header.chunk, job.slots, len(above))
         return Up(parent), header._replace(rank=above[parent])
 
     def _from_above(self, datagram: bytes) -> tuple[Sent, Sequence[str]]:

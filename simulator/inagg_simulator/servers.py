@@ -38,7 +38,7 @@ class Servers:
 
     def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]:
         """(receiver's rank, datagram) of each packet that leaves."""
-        way = way_of(reference.decode(datagram).chunk, self.slots, len(self.servers), apart=True)
+        way = way_of(reference.decode(datagram).chunk, self.slots, len(self.servers))
         return [
             (to, left)
             for receiver, left in self.servers[way].receive(datagram, rank)

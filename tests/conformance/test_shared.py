@@ -228,7 +228,7 @@ def test_a_link_between_switches_carries_each_sum_once(fresh: Sharing) -> None:
     job = SharedJob(at=(1, 1, 2, 2), slots=64)
     fabric = fresh.run(Example((job,), LARGE, Impairment(), pool(64), seed=1, above=(0, 0)))
     for leaf, cable in enumerate((8, 9)):  # behind four workers and four servers
-        own = [chunk for chunk in range(64 + 200) if way_of(chunk, 64, 4, apart=False) // 2 == leaf]
+        own = [chunk for chunk in range(64 + 200) if way_of(chunk, 64, 4) // 2 == leaf]
         # Of an exponent no switch combines anything. Their chunks are the first.
         assert fabric.packets[cable, True] == 200 + 2 * 64 + len(own)
         assert fabric.packets[cable, False] == 200 + 64 + sum(4 if chunk < 64 else 1 for chunk in own)

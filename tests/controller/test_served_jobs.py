@@ -76,6 +76,15 @@ def test_slots_are_capped_by_the_limit_alone(
     assert create(table, registered, slots=asked).slots == granted
 
 
+@pytest.mark.parametrize(
+    ("workers", "granted"),
+    [(1, 64), (8, 64), (9, 128), (16, 128), (17, 256), (33, 512), (64, 512)],
+)
+def test_servers_of_many_ranks_alone_get_more_slots(workers: int, granted: int) -> None:
+    table = table_of("server", max_slots=1024)
+    assert create(table, Kind("server", COLOCATED), workers, 64).slots == granted
+
+
 @pytest.mark.parametrize("creator", [None, "10.0.0.1"])
 def test_the_number_of_jobs_with_servers_is_limited(
     aggregation: Aggregation, colocated: Kind, creator: str | None

@@ -18,6 +18,8 @@ from inagg_controller.jobs.placement import Placement
 from inagg_controller.jobs.resources import Resources, leased_slots
 from inagg_controller.jobs.servers import MOST_RANKS, POWERS_OF_TWO, Servers, ServerShare
 
+# Servers of ranks that share the slots which a job asks for. With more of them the job gets more slots.
+_SERVERS_OF_SLOTS = 8
 NO_SWITCH = "this controller has no switch; aggregation = server needs none"
 
 
@@ -159,7 +161,10 @@ class ServerPlanner(Planner):
 
     def plan(self, request: JobRequest, admitting: JobClass, holders: Sequence[Job]) -> Plan:
         if request.colocated:
-            share = self._servers.colocated(request.workers, request.slots)
+            # Divided among more servers, the same slots would make shorter messages.
+            servers = max(_SERVERS_OF_SLOTS, 1 << (request.workers - 1).bit_length())
+            slots = request.slots * servers // _SERVERS_OF_SLOTS
+            share = self._servers.colocated(request.workers, slots)
         else:
             share = self._servers.choose(request.slots, request.creator, admitting)
         return Plan(slots=share.slots, servers=share)

@@ -33,7 +33,7 @@ def silent_s(policy: Policy) -> float:
 def blocks_of(status: JobStatus) -> int:
     """Blocks of a job's first sum: each server, or root of the tree, sums one at least."""
     ways = len(status.servers) or status.roots
-    run = run_chunks(status.slots, ways, apart=status.aggregation == SERVER)
+    run = run_chunks(status.slots, ways)
     # Where the slots begin again, a run's way may not be the next one if their number is no power of two.
     runs = ways if ways.bit_count() == 1 else 2 * ways
     return max(_BLOCKS, min(runs * run, status.slots) if ways > 1 else 0)
@@ -123,8 +123,7 @@ class MtuProbe:
         """The server that sums a chunk; None without servers."""
         if not self._all_servers:
             return None
-        apart = bool(self._servers)
-        return self._all_servers[way_of(chunk, self._slots, len(self._all_servers), apart=apart)]
+        return self._all_servers[way_of(chunk, self._slots, len(self._all_servers))]
 
     def _aggregator(self, chunk: int, small_passed: bool) -> str:
         """What has not answered."""

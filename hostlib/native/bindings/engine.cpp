@@ -144,7 +144,8 @@ void define_engine(nb::module_& m) {
                 const EngineConfig config{.job = job,
                                           .rank = rank,
                                           .member = member.value_or(rank),
-                                          .ways = {job.slots, ways, ways_apart},
+                                          .ways = {job.slots, ways},
+                                          .ways_apart = ways_apart,
                                           .policy = policy};
                 config.validate();
                 new (self) PyEngine(config);

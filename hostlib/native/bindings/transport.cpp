@@ -247,7 +247,8 @@ void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::
         .job = job,
         .rank = rank,
         .member = member.value_or(rank),
-        .ways = {job.slots, servers.empty() ? roots : static_cast<unsigned>(servers.size()), !aggregator},
+        .ways = {job.slots, servers.empty() ? roots : static_cast<unsigned>(servers.size())},
+        .ways_apart = !aggregator,
         .policy = policy};
     config.validate();
     Peers peers = peers_of(route);

@@ -23,7 +23,7 @@ Engine::Engine(const EngineConfig& config)
       oldest_chunk_(config.job.first_chunk),
       recovery_(config_) {
     config.validate();
-    apart_.resize(config.ways.apart() ? config.ways.count() : 1);
+    ready_.resize(config.destinations());
     run_.reserve(LONGEST_RUN);
     slots_.reserve(config.job.slots);
     for (std::uint32_t index = 0; index < config.job.slots; ++index) {
@@ -121,15 +121,21 @@ void Engine::try_start(std::uint32_t chunk, Collective& guess) {
         return;
     }
     slot.start(*collective, assignment);
-    ready_.insert_by_chunk(slot);
+    ready_to(slot).insert_by_chunk(slot);
 }
 
 // -- Sending
 
-// Whether the window lets a ready slot's packet out, behind `before` others. It always lets out the oldest
-// unfinished chunk: other ranks, whose windows are full, may be waiting for this rank's contribution to it.
+// Whether the window lets a ready slot's packet out, behind `before` others to the same destination. It
+// always lets out the oldest unfinished chunk: other ranks, whose windows are full, may be waiting for this
+// rank's contribution to it.
 bool Engine::in_window(const Slot& slot, unsigned before) const {
-    return recovery_.window_open(before) || slot.chunk() == oldest_chunk_;
+    return recovery_.window_open(slot, before) || slot.chunk() == oldest_chunk_;
+}
+
+bool Engine::window_limits() const {
+    return std::ranges::any_of(
+        ready_, [this](const SlotList& ready) { return !ready.empty() && !in_window(*ready.front(), 0); });
 }
 
 // Whether an older chunk waits for its lanes only, which a device is making. That one goes first: ranks that
@@ -165,8 +171,7 @@ std::size_t Engine::to_send(std::span<std::byte> memory, std::span<Outgoing> out
             datagram = memory.first(taken);
             memory = memory.subspan(taken);
         }
-        out[count++] = {.datagram = datagram,
-                        .destination = config_.ways.apart() ? config_.ways.of(slot.chunk()) : 0};
+        out[count++] = {.datagram = datagram, .destination = config_.destination_of(slot.chunk())};
         if (query) {
             codec_.encode_query(slot, ++last_query, datagram);
             return true;
@@ -192,23 +197,24 @@ std::size_t Engine::to_send(std::span<std::byte> memory, std::span<Outgoing> out
     return count;
 }
 
-// Lets out what the window permits, at most so many packets, and bytes in this host's memory. If the ways are
-// apart, chunks of one way leave together, so that they can be one message.
+// Lets out what the window permits, at most so many packets, and bytes in this host's memory. Chunks to one
+// destination leave together, so that they can be one message. Ranks begin with different ones.
 void Engine::release(std::size_t most, std::size_t bytes) {
-    for (unsigned count = 0; count < most && !ready_.empty(); ++count) {
-        Slot& slot = *ready_.front();
-        const std::size_t needed = slot.collective().staging() == nullptr ? codec_.bytes(slot) : 0;
-        if (!may_leave(slot, count) || needed > bytes) {
-            break;
+    for (std::size_t i = 0; i < ready_.size(); ++i) {
+        SlotList& ready = ready_[(config_.rank + i) % ready_.size()];
+        Slot* last = nullptr;
+        Slot* slot = ready.front();
+        for (unsigned before = 0; slot != nullptr && most > 0; ++before, --most) {
+            const std::size_t needed = slot->collective().staging() == nullptr ? codec_.bytes(*slot) : 0;
+            if (!may_leave(*slot, before) || needed > bytes) {
+                break;
+            }
+            bytes -= needed;
+            last = slot;
+            slot = SlotList::next(*slot);
         }
-        bytes -= needed;
-        ready_.remove(slot);
-        apart_[config_.ways.of(slot.chunk()) % apart_.size()].push_back(slot);
-    }
-    for (std::size_t i = 0; i < apart_.size(); ++i) {
-        SlotList& way = apart_[(config_.rank + i) % apart_.size()];
-        if (!way.empty()) {
-            leaving_.take_front(way, *way.back());
+        if (last != nullptr) {
+            leaving_.take_front(ready, *last);
         }
     }
 }
@@ -217,7 +223,7 @@ void Engine::release(std::size_t most, std::size_t bytes) {
 void Engine::withdraw() {
     while (Slot* slot = leaving_.front()) {
         leaving_.remove(*slot);
-        ready_.insert_by_chunk(*slot);
+        ready_to(*slot).insert_by_chunk(*slot);
     }
 }
 
@@ -241,7 +247,7 @@ void Engine::sent(std::size_t count, double now) {
         count -= run;
     }
     withdraw();
-    if (!ready_.empty() && !in_window(*ready_.front(), 0)) {
+    if (window_limits()) {
         recovery_.window_limited();
     }
 }
@@ -529,7 +535,8 @@ void Engine::fail_chunk(FailureCode code, const Slot& slot, const std::string& r
                        config_.who() + ", collective " + std::to_string(ticket) + ", chunk " +
                            std::to_string(slot.chunk()) + ": " + reason,
                        ticket, slot.chunk()};
-    ready_ = leaving_ = SlotList{};
+    std::ranges::fill(ready_, SlotList{});
+    leaving_ = SlotList{};
     recovery_.clear();
 }
 
@@ -559,7 +566,7 @@ Activity Engine::activity() const {
     if (!collectives_.front().all_began()) {
         return Activity::beginning;
     }
-    return !ready_.empty() && !in_window(*ready_.front(), 0) ? Activity::window : Activity::answers;
+    return window_limits() ? Activity::window : Activity::answers;
 }
 
 }  // namespace inagg

@@ -13,6 +13,7 @@
 #ifndef INAGG_ENGINE_HPP
 #define INAGG_ENGINE_HPP
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -68,8 +69,10 @@ class Engine {
     // The first `count` of those have left.
     void sent(std::size_t count, double now);
     bool anything_to_send() const {
-        return !recovery_.urgent().empty() || !leaving_.empty() ||
-               (!ready_.empty() && may_leave(*ready_.front(), 0));
+        const auto open = [this](const SlotList& ready) {
+            return !ready.empty() && may_leave(*ready.front(), 0);
+        };
+        return !recovery_.urgent().empty() || !leaving_.empty() || std::ranges::any_of(ready_, open);
     }
 
     // When advance() has something to do; nothing while no result is awaited.
@@ -90,16 +93,19 @@ class Engine {
     const Slot& slot_of(std::uint32_t chunk) const { return slots_[chunk & (config_.job.slots - 1)]; }
 
     // Starting chunks.
-    bool anything_unfinished() const {
-        return !ready_.empty() || !leaving_.empty() || recovery_.outstanding();
+    bool anything_unfinished() const { return recovery_.outstanding() || anything_ready(); }
+    bool anything_ready() const {
+        return !leaving_.empty() || !std::ranges::all_of(ready_, &SlotList::empty);
     }
     void expect_results(double now);
     void place_collectives();
     void start_chunks(Collective& collective, std::uint32_t first, std::uint32_t count);
     void try_start(std::uint32_t chunk, Collective& guess);
+    SlotList& ready_to(const Slot& slot) { return ready_[config_.destination_of(slot.chunk())]; }
 
     // Sending.
     bool in_window(const Slot& slot, unsigned before) const;
+    bool window_limits() const;
     bool overtakes_packing(std::uint32_t chunk) const;
     bool may_leave(const Slot& slot, unsigned before) const {
         return in_window(slot, before) && (staged_.empty() || !overtakes_packing(slot.chunk()));
@@ -132,9 +138,8 @@ class Engine {
     std::deque<Ticket> completions_;
 
     std::vector<Slot> slots_;
-    SlotList ready_;               // the oldest chunk first
+    std::vector<SlotList> ready_;  // by destination, the oldest chunk first
     SlotList leaving_;             // ready, and let out by the window, between to_send() and sent()
-    std::vector<SlotList> apart_;  // for release(), by way
     std::uint32_t oldest_chunk_;   // that is not finished
     Recovery recovery_;            // the slots whose packets have left
 

@@ -23,16 +23,24 @@ constexpr unsigned PROBES_LOST = LEAST_ASKED / 2;
 // So many queries in a row get lost on no network that still carries sums: of links that lose a fifth of the
 // packets each way, once in 200,000 times.
 constexpr unsigned SILENT_QUERIES = 12;
+// Groups in which the chunks of a sum leave to one server, at least.
+constexpr std::size_t GROUPS = 8;
 // After which to ask again about a held chunk.
 constexpr double HELD_RTTS = 6;
+
+// 0: there are fewer, or none. Then more packets meet at one than the window shows.
+unsigned servers_of_ranks(const EngineConfig& config) {
+    return config.ways_apart && config.ways.count() >= config.job.workers ? config.ways.count() : 0;
+}
 
 }  // namespace
 
 Recovery::Recovery(const EngineConfig& config)
     : config_(config),
+      in_flight_(config.destinations()),
       asked_(std::max(config.job.slots, LEAST_ASKED)),
       rtt_(config.policy),
-      window_(config.window_bound()),
+      window_(config.window_bound(), servers_of_ranks(config)),
       ways_(config.ways.count()) {}
 
 void Recovery::begin(double now) { quiet_since_ = now; }
@@ -42,12 +50,11 @@ void Recovery::sent(SlotList& ready, unsigned count, bool timed, double now) {
         probe_timer_from_ = now;
     }
     outstanding_ += count;
-    in_flight_ += count;
-    Slot* last = ready.front();
-    last->sent(++sendings_, timed, now);
-    for (; count > 1; --count) {
-        last = SlotList::next(*last);
-        last->sent(++sendings_, timed, now);
+    Slot* last = nullptr;
+    for (Slot* slot = ready.front(); count > 0; --count, slot = SlotList::next(*slot)) {
+        slot->sent(++sendings_, timed, now);
+        ++in_flight_to(*slot);
+        last = slot;
     }
     fresh_.take_front(ready, *last);
 }
@@ -101,10 +108,27 @@ bool Recovery::answered(Slot& slot, std::uint32_t query_number, bool again, doub
     return true;
 }
 
+// Each destination has a share of the window, and its chunks leave in groups: of 2^n in a row, as many as
+// half of the share holds. Otherwise each result would let out one chunk, and messages would have one packet.
+// Half of it, so that the results of one group show what is lost of another. A small sum has small groups:
+// its first result comes when the groups of all ranks have passed one link.
+bool Recovery::window_open(const Slot& slot, unsigned before) const {
+    const unsigned ahead = in_flight_to(slot) + before;
+    if (!config_.ways_apart) {
+        return ahead < window_.chunks();
+    }
+    const unsigned servers = config_.ways.count();
+    const unsigned share =
+        std::max({window_.chunks() / servers, std::min(2U, config_.window_bound() / servers), 1U});
+    const std::size_t most = std::min<std::size_t>(share / 2, slot.collective().blocks() / servers / GROUPS);
+    return ahead + config_.ways.left_of_group(slot.chunk(), static_cast<unsigned>(most)) <= share;
+}
+
 void Recovery::clear() {
     urgent_ = fresh_ = repeated_ = held_ = SlotList{};
     silent_slot_ = nullptr;
-    outstanding_ = in_flight_ = 0;
+    outstanding_ = 0;
+    std::ranges::fill(in_flight_, 0);
 }
 
 // All slots are in the list of the first.
@@ -115,7 +139,9 @@ void Recovery::take_out(const Slot& first, const Slot& last, unsigned count) {
         held_.remove_range(first, last);
     } else if (first.sent_once()) {
         fresh_.remove_range(first, last);
-        in_flight_ -= count;
+        for (const Slot* slot = &last; count > 0; --count, slot = SlotList::previous(*slot)) {
+            --in_flight_to(*slot);
+        }
     } else {
         repeated_.remove_range(first, last);
     }

@@ -71,8 +71,9 @@ class Recovery {
     const SlotList& urgent() const { return urgent_; }
     // The number of the last query that has left. They count 1, 2, 3...
     std::uint32_t last_query() const { return static_cast<std::uint32_t>(queries_); }
-    // Whether the window permits another chunk besides `more` and those that were sent once.
-    bool window_open(unsigned more) const { return in_flight_ + more < window_.chunks(); }
+    // Whether the window permits a chunk besides `before` others to its destination and those that were sent
+    // once.
+    bool window_open(const Slot& slot, unsigned before) const;
     // Whether any result is awaited.
     bool outstanding() const { return outstanding_ > 0; }
 
@@ -98,6 +99,8 @@ class Recovery {
     Slot& probed() const;
     const Slot* find_silent(double now) const;
     double give_up_deadline() const { return quiet_since_ + config_.policy.give_up; }
+    unsigned& in_flight_to(const Slot& slot) { return in_flight_[config_.destination_of(slot.chunk())]; }
+    unsigned in_flight_to(const Slot& slot) const { return in_flight_[config_.destination_of(slot.chunk())]; }
     struct Way;
     Way& way_of(const Slot& slot) { return ways_[config_.ways.of(slot.chunk())]; }
     const Way& way_of(const Slot& slot) const { return ways_[config_.ways.of(slot.chunk())]; }
@@ -109,8 +112,8 @@ class Recovery {
     SlotList repeated_;  // asked about or sent again, in the order of the last sending
     SlotList held_;      // in the order of the answers
     const Slot* silent_slot_ = nullptr;
-    unsigned outstanding_ = 0;  // slots in any of these lists
-    unsigned in_flight_ = 0;    // slots in fresh_
+    unsigned outstanding_ = 0;         // slots in any of these lists
+    std::vector<unsigned> in_flight_;  // slots in fresh_, by destination
     std::uint64_t sendings_ = 0;
     std::uint64_t lossy_until_ = LOSS_MEMORY;  // sending; until then packets are known to get lost
 

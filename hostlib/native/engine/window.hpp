@@ -20,10 +20,17 @@ class CongestionWindow {
     // The target for time in queues. A busy machine takes less than this to schedule a worker.
     static constexpr double TARGET = 4e-3;
     static constexpr unsigned LEAST = 16;  // chunks; the limit may be less
+    static constexpr unsigned LEAST_TO_SERVER = 8;
     static constexpr unsigned INITIAL = 64;
 
-    // `limit` >= 1: the chunks that the lease and the receive buffer hold.
-    explicit CongestionWindow(unsigned limit) : limit_(limit), chunks_(std::min(INITIAL, limit)) {}
+    // `limit` >= 1: the chunks that the lease and the receive buffer hold. `servers`: the window is divided
+    // among so many, where each result waits until the packets of all ranks have passed the server's link. So
+    // delay is no signal, only losses and marks are; after the first of these it grows slowly. 0: delay is.
+    CongestionWindow(unsigned limit, unsigned servers)
+        : limit_(limit),
+          least_(std::min(std::max(LEAST, servers * LEAST_TO_SERVER), limit)),
+          by_delay_(servers == 0),
+          chunks_(std::min(INITIAL, limit)) {}
 
     unsigned chunks() const { return static_cast<unsigned>(chunks_); }
 
@@ -32,17 +39,18 @@ class CongestionWindow {
     // lost. `congested`: the share of the results that met a queue.
     void end_round_trip(double least_rtt, double empty_rtt, bool limited, bool lost, double congested) {
         const double queueing = least_rtt - empty_rtt;
+        const bool late = by_delay_ && queueing > TARGET;
         congestion_ += CONGESTION_GAIN * (congested - congestion_);
-        if (queueing > TARGET || congested > 0) {
-            const double by_delay = queueing > TARGET ? GENTLENESS * (queueing - TARGET) / queueing : 0;
-            const double by_marks = congested > 0 ? congestion_ / 2 : 0;
-            shrink(std::max(1 - std::max(by_delay, by_marks), MOST_SHRINKING));
+        if (late || congested > 0) {
+            const double for_delay = late ? GENTLENESS * (queueing - TARGET) / queueing : 0;
+            const double for_marks = congested > 0 ? congestion_ / 2 : 0;
+            shrink(std::max(1 - std::max(for_delay, for_marks), MOST_SHRINKING));
         } else if (lost && queueing > TARGET / 2) {
             shrink(AFTER_LOSS);
         } else if (limited) {
-            chunks_ = starting_ ? 2 * chunks_ : chunks_ + std::max(1.0, chunks_ * GROWTH);
+            chunks_ += starting_ ? chunks_ : by_delay_ ? std::max(1.0, chunks_ * GROWTH) : 1.0;
         }
-        chunks_ = std::clamp<double>(chunks_, std::min(LEAST, limit_), limit_);
+        chunks_ = std::clamp<double>(chunks_, least_, limit_);
     }
 
   private:
@@ -58,6 +66,8 @@ class CongestionWindow {
     }
 
     unsigned limit_;
+    unsigned least_;
+    bool by_delay_;
     double chunks_;
     double congestion_ = 1;  // DCTCP's alpha: the average of `congested`
     bool starting_ = true;   // doubles each round trip until queues are seen

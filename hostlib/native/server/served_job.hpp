@@ -28,7 +28,7 @@ struct ServedJobConfig {
 
     // Throws std::invalid_argument.
     void validate() const;
-    Ways ways() const { return {job.slots, servers, !relayed}; }
+    Ways ways() const { return {job.slots, servers}; }
     // Bytes of memory that the job takes here (contract/inagg_contract/sizes.py).
     std::size_t memory() const;
 };

@@ -90,12 +90,12 @@ bool Transport::run_commands(double now) {
 
 // A token bucket passes a message once it has tokens for all of it, and the results then arrive together too.
 // A window leaves in several messages, so that one is in flight while the next is made (TCP sizes its
-// segments the same way). Of several servers each gets one.
+// segments the same way). To several servers whole groups leave.
 Transport::Blocked Transport::send(double now) {
     std::array<Outgoing, SENT_AT_ONCE> datagrams;
-    const std::size_t each = std::clamp<std::size_t>(engine_.stats().window / TRAINS, 1, BATCH);
-    const std::size_t train =
-        std::min(each * std::clamp<std::size_t>(peers_.destinations.size(), 1, TRAINS), SENT_AT_ONCE);
+    const std::size_t train = peers_.destinations.size() > 1
+                                  ? SENT_AT_ONCE
+                                  : std::clamp<std::size_t>(engine_.stats().window / TRAINS, 1, BATCH);
     while (engine_.anything_to_send()) {
         // Sent one at a time, a datagram's error shows whether this host refuses its size.
         const std::size_t most = too_long_ ? 1 : train;
@@ -248,9 +248,8 @@ std::size_t Transport::receive_from(const UdpSocket& socket) {
     if (from_network(received.error)) {
         ++stats_.network_errors;
     } else if (received.error != 0 && received.error != EAGAIN && received.error != EINTR) {
-        engine_.fail(
-            FailureCode::failed,
-            "cannot receive from the aggregator: " + std::generic_category().message(received.error));
+        engine_.fail(FailureCode::failed, "cannot receive from the aggregator: " +
+                                              std::generic_category().message(received.error));
     }
     return received.messages;
 }

@@ -48,9 +48,10 @@ EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, std::opti
     }
     config.window_limit = static_cast<std::uint32_t>(
         std::clamp<std::size_t>(stats.receive_buffer / packet, 1, config.job.slots));
-    // Whole messages: a window that ends within one makes shorter ones, here and behind the switch.
+    // Whole messages: a window that ends within one makes shorter ones, here and behind the switch. The
+    // engine itself makes those to several servers whole.
     const std::uint32_t message = datagrams_in_message(datagram_bytes(Kind::data, config.job.words));
-    if (config.window_limit > message) {
+    if (config.destinations() == 1 && config.window_limit > message) {
         config.window_limit -= config.window_limit % message;
     }
     return config;

@@ -122,7 +122,7 @@ class SendBatch {
   public:
     // `destinations`: of the datagrams; none if the socket is connected.
     Sent send(const UdpSocket& socket, std::span<const Outgoing> datagrams,
-                     std::span<sockaddr_in> destinations = {});
+              std::span<sockaddr_in> destinations = {});
     bool segmentation() const { return segmentation_; }
 
   private:

@@ -11,10 +11,7 @@
 namespace inagg {
 namespace {
 
-// Runs of each way. Of ways that are no power of two, some have one run more than others. Workers that send
-// to servers themselves have a window that reaches most of these, or all of them would send to the same few.
-constexpr std::uint32_t RUNS = 1;
-constexpr std::uint32_t RUNS_APART = 2;
+// Runs of each way, if the ways are no power of two: some have one run more than others.
 constexpr std::uint32_t RUNS_UNEVEN = 8;
 
 }  // namespace
@@ -28,11 +25,16 @@ void JobShape::validate(std::uint32_t most_slots) const {
     require_words(words);
 }
 
-Ways::Ways(std::uint32_t slots, unsigned count, bool apart) : slots_(slots), count_(count), apart_(apart) {
-    const std::uint32_t each = !std::has_single_bit(count) ? RUNS_UNEVEN : apart ? RUNS_APART : RUNS;
+Ways::Ways(std::uint32_t slots, unsigned count) : slots_(slots), count_(count) {
+    const std::uint32_t each = std::has_single_bit(count) ? 1 : RUNS_UNEVEN;
     const std::uint32_t run =
         std::clamp<std::uint32_t>(std::bit_floor(slots / each / std::max(count, 1U)), 1, p4::RUN_CHUNKS);
     run_bits_ = static_cast<unsigned>(std::bit_width(run) - 1);
+}
+
+unsigned Ways::left_of_group(std::uint32_t chunk, unsigned most) const {
+    const unsigned group = std::bit_floor(std::clamp<unsigned>(most, 1, p4::RUN_CHUNKS));
+    return group - static_cast<unsigned>(place_of(chunk) & (group - 1));
 }
 
 std::size_t Ways::most_slots() const {

@@ -28,13 +28,14 @@ struct JobShape {
 class Ways {
   public:
     Ways() = default;
-    // `slots` is a power of two; `count` is 1 at least and no more than these. apart: workers have an address
-    // of each way, and send to it.
-    Ways(std::uint32_t slots, unsigned count, bool apart);
+    // `slots` is a power of two; `count` is 1 at least and no more than these.
+    Ways(std::uint32_t slots, unsigned count);
 
     unsigned count() const { return count_; }
-    bool apart() const { return apart_; }
     unsigned of(std::uint32_t chunk) const { return (slot_of(chunk) >> run_bits_) % count_; }
+    // A chunk and those that follow it in its group. Groups are of chunks that are next to one another at
+    // their way: of 2^n, as many as `most` and RUN_CHUNKS permit, one at least.
+    unsigned left_of_group(std::uint32_t chunk, unsigned most) const;
     // The most slots of a way.
     std::size_t most_slots() const;
     // The number of the chunk's slot among those of its way.
@@ -45,7 +46,6 @@ class Ways {
 
     std::uint32_t slots_ = 1;
     unsigned count_ = 1;
-    bool apart_ = false;
     unsigned run_bits_ = 0;
 };
 

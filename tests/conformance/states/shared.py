@@ -202,7 +202,7 @@ class SharedSlot:
         if left.job not in self.jobs:
             return After(state, [], sorted([*counters, "no_server"]))
         ways = self.ways(left.job)
-        port, to, rank = ways[way_of(left.chunk, self.jobs[left.job].placement.slots, len(ways), apart=False)]
+        port, to, rank = ways[way_of(left.chunk, self.jobs[left.job].placement.slots, len(ways))]
         return After(state, [Left(port, to, Relayed(kind, left, rank).datagram)], counters)
 
     def _to_members(self, content: Relayed) -> list[Left]:
@@ -227,7 +227,7 @@ class SharedSlotInP4:
         way = 0
         if slot.job in self.model.jobs:
             slots = self.model.jobs[slot.job].placement.slots
-            way = way_of(slot.chunk, slots, len(self.model.ways(slot.job)), apart=False)
+            way = way_of(slot.chunk, slots, len(self.model.ways(slot.job)))
         return Taken(way, self.model.priority.get(slot.job, 0), time)
 
     def __call__(self, state: Slot, path: Sequence[Arrival], arrival: Arrival) -> After[Slot]:

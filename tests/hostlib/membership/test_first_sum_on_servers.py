@@ -96,7 +96,7 @@ def test_the_first_sum_sends_small_and_large_packets_to_every_server(servers: in
         completed = rank.completed()
         # Of each block one DATA chunk, and at first one EXPONENT chunk for each slot.
         exponents = min(sum(completed) // 2, slots)
-        ways = [way_of(chunk, slots, servers, apart=True) for chunk in range(exponents)]
+        ways = [way_of(chunk, slots, servers) for chunk in range(exponents)]
         small = [ways.count(index) for index in range(servers)]
         assert all(both > few >= 1 for both, few in zip(completed, small, strict=True))
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The window of chunks in flight (protocol 6.2) on links of known rate and delay, in virtual time."""
 
+import random
+
 import numpy as np
 import pytest
 
 from inagg._core import Engine
-from inagg_simulator.virtual_network import Impairment, Network, make_network
+from inagg_simulator.servers import Servers, make_servers
+from inagg_simulator.virtual_network import EPOCH, JOB, Impairment, Network, make_network, make_workers
 
 WORDS = 1
 PACKET_BYTES = 20 + 256 * WORDS
@@ -46,6 +49,49 @@ def test_losses_alone_do_not_shrink_it() -> None:
     lossy = run(10_000, slots=128, loss=0.01)
     assert lossy.engines[0].stats["window"] == 128
     assert lossy.now < 1.25 * lossless.now
+
+
+def run_on_servers(servers: int, blocks: int, *, slots: int, **impairment: float) -> Network:
+    """Do one all-reduce of two ranks; their links are those of `run`."""
+    made = make_servers(servers, job=JOB, epoch=EPOCH, slots=slots, words=WORDS, workers=2)
+    network = Network(
+        make_workers(2, slots=slots, words=WORDS, ways=servers, ways_apart=True),
+        Servers(made, slots, 2),
+        Impairment(delay=DELAY, rate=RATE, **impairment),
+        random.Random(0),
+    )
+    for engine in network.engines:
+        engine.submit(np.ones(blocks * 64, np.float32), now=network.now)
+    network.run(1, within=60.0)
+    return network
+
+
+@pytest.mark.parametrize("servers", [2, 3, 8])
+def test_to_servers_delay_alone_does_not_shrink_it(servers: int) -> None:
+    """A result waits for the groups of all ranks at its server: that is no queue."""
+    network = run_on_servers(servers, 20_000, slots=1024)
+    stats = network.engines[0].stats
+    assert stats["srtt_s"] - stats["least_rtt_s"] > 0.005
+    assert stats["window"] == 1024
+    assert network.now < 1.05 * 20_000 * PACKET_BYTES / RATE
+
+
+@pytest.mark.parametrize(("loss", "times"), [(0.001, 1.15), (0.01, 1.3)])
+def test_to_servers_losses_are_made_good_while_the_others_go_on(loss: float, times: float) -> None:
+    lossless = run_on_servers(8, 10_000, slots=256)
+    assert run_on_servers(8, 10_000, slots=256, loss=loss).now < times * lossless.now
+
+
+def test_one_server_of_many_ranks_is_steered_by_delay() -> None:
+    """More packets meet at its link than a rank's window shows."""
+    network = run_on_servers(1, 20_000, slots=1024)
+    assert network.engines[0].stats["window"] < 700
+
+
+def test_to_servers_a_queue_that_overflows_shrinks_it() -> None:
+    network = run_on_servers(4, 20_000, slots=4096, queue=512 * PACKET_BYTES)
+    assert network.engines[0].stats["window"] < 1024
+    assert network.now < 1.3 * 20_000 * PACKET_BYTES / RATE
 
 
 @pytest.mark.parametrize("slots", [256, 1024])

@@ -4,7 +4,7 @@
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import cycle, pairwise
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -329,16 +329,15 @@ def chunks(datagrams: list[bytes]) -> list[int]:
     return [reference.decode(datagram).chunk for datagram in datagrams]
 
 
-def test_new_chunks_of_one_server_leave_together() -> None:
-    train = chunks(new_engine().to_send(0.0, 62))
-    ways = [way_of(chunk, SLOTS, 3, apart=True) for chunk in train]
-    assert sorted(train) == [*range(62)]
+def test_chunks_leave_in_groups_to_one_server_after_the_other() -> None:
+    train = chunks(new_engine().to_send(0.0, 248))
+    ways = [way_of(chunk, SLOTS, 3) for chunk in train]
     assert ways == sorted(ways)
-    assert all(
-        chunk < later
-        for (chunk, later), (way, next_way) in zip(pairwise(train), pairwise(ways), strict=True)
-        if way == next_way
-    )
+    for way in range(3):
+        here = [chunk for chunk in range(SLOTS) if way_of(chunk, SLOTS, 3) == way]
+        sent = [chunk for chunk in train if way_of(chunk, SLOTS, 3) == way]
+        # A third of the window of 64, in whole groups: half of that third, rounded down to a power of two.
+        assert sent == here[:16]
 
 
 @pytest.mark.parametrize("taken", [1, 5, 40])
@@ -346,7 +345,22 @@ def test_what_the_socket_does_not_take_leaves_later(taken: int) -> None:
     engine, left = new_engine(), list[int]()
     while sent := engine.to_send(0.0, taken):
         left += chunks(sent)
-    assert sorted(left) == list(range(SLOTS))
+    assert sorted(left) == sorted(chunks(new_engine().to_send(0.0, 248)))
+
+
+def test_a_group_waits_until_the_window_has_room_for_all_of_it() -> None:
+    """Otherwise each result would let one packet out, and no message would have more."""
+    (engine,) = make_workers(1, slots=256, words=WORDS, ways=8, ways_apart=True)
+    engine.submit(np.zeros(64 * 4096, np.float32), now=0.0)
+    first = engine.to_send(0.0, 248)
+    assert [way_of(chunk, 256, 8) for chunk in chunks(first)] == [way for way in range(8) for _ in range(8)]
+    made = make_servers(8, job=JOB, epoch=EPOCH, slots=256, words=WORDS, workers=1)
+    servers = Servers(made, 256, 1)
+    for number, packet in enumerate(first[:8], 1):
+        for _, result in servers.process(0, packet):
+            engine.receive(result, now=0.001)
+        left = chunks(engine.to_send(0.001, 248))
+        assert left == {4: [*range(8, 12)], 8: [*range(12, 16)]}.get(number, [])
 
 
 CHUNKS = 12

@@ -27,13 +27,13 @@ def test_chunks_in_a_row_go_one_way_and_each_has_its_own_place(
     first -= first % (2 * slots)
     shape = make_shape(1, slots=slots, words=WORDS, first_chunk=first % 2**32)
     made = [ServedJob(shape, servers=servers, index=index, relayed=relayed) for index in range(servers)]
-    ways = [way_of(chunk, slots, servers, apart=not relayed) for chunk in range(2 * slots)]
+    ways = [way_of(chunk, slots, servers) for chunk in range(2 * slots)]
     assert ways[slots:] == ways[:slots]
     counts = [ways[:slots].count(way) for way in range(servers)]
     if servers.bit_count() == 1:
         assert len(set(counts)) == 1
     else:
-        run = run_chunks(slots, servers, apart=not relayed)
+        run = run_chunks(slots, servers)
         assert max(counts) - min(counts) <= run <= max(1, max(counts) // 8)
     for offset, way in enumerate(ways):
         chunk = (first + offset) % 2**32
@@ -53,23 +53,22 @@ def test_chunks_in_a_row_go_one_way_and_each_has_its_own_place(
 
 
 @pytest.mark.parametrize(
-    ("slots", "ways", "apart", "run"),
+    ("slots", "ways", "run"),
     [
-        (1024, 2, False, 32),
-        (128, 8, False, 16),
-        (4, 2, False, 2),
-        (2, 2, False, 1),
-        (1, 1, False, 1),
-        (128, 8, True, 8),
-        (256, 4, True, 32),
-        (8, 8, True, 1),
-        (1024, 3, True, 32),
-        (128, 3, True, 4),
-        (4, 3, True, 1),
+        (1024, 2, 32),
+        (128, 8, 16),
+        (256, 4, 32),
+        (8, 8, 1),
+        (4, 2, 2),
+        (2, 2, 1),
+        (1, 1, 1),
+        (1024, 3, 32),
+        (128, 3, 4),
+        (4, 3, 1),
     ],
 )
-def test_runs_are_as_long_as_the_protocol_says(slots: int, ways: int, apart: bool, run: int) -> None:
-    assert run_chunks(slots, ways, apart=apart) == run
+def test_runs_are_as_long_as_the_protocol_says(slots: int, ways: int, run: int) -> None:
+    assert run_chunks(slots, ways) == run
 
 
 def test_a_number_of_ways_beyond_all_bounds_is_refused() -> None:
