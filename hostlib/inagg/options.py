@@ -129,7 +129,8 @@ class Options(BaseModel):
             ge=2,
             le=1 << 16,
             description="slots (packets in flight) that the job asks for, a power of two; the controller may grant "
-            "fewer. The worker uses as many as keep the links busy",
+            "fewer, and more to a job on the servers of more than 8 ranks. The worker uses as many as keep the links "
+            "busy",
         ),
         AfterValidator(_power_of_two),
     ] = 256
@@ -268,8 +269,8 @@ class Options(BaseModel):
             gt=0,
             le=1e9,
             allow_inf_nan=False,
-            description="seconds in which all ranks must join the job, and then the switch must answer their first "
-            "packets",
+            description="seconds in which a busy controller must answer, all ranks must join the job, and then the "
+            "switch must answer their first packets",
         ),
     ] = 60.0
 

@@ -238,10 +238,10 @@ class ControlClient:
         except ControllerRefusedError as refused:
             if refused.kind != FOREIGN_ADDRESS or not self._own_transport:
                 raise
-            with ControlClient(self.base_url, self.timeout_s, source=ip) as there:
+            with ControlClient(self.base_url, self.timeout_s, setup_s=self.setup_s, source=ip) as there:
                 there.learn_secret(job, self.secret(job))
                 try:
-                    document = there._request("POST", path, job=job, body=body)
+                    document = there._request("POST", path, job=job, body=body, timeout_s=self.setup_s)
                 except ControllerUnreachableError:
                     raise refused from None
         status = self._read(RegisteredWorker, document, f"rank {rank} of job {job}")
@@ -255,9 +255,9 @@ class ControlClient:
         """The job now, with its counters while the switch is connected."""
         return self._job("GET", job)
 
-    def unicast(self, job: int) -> JobStatus:
+    def unicast(self, job: int, *, timeout_s: float | None = None) -> JobStatus:
         """Have the job's results sent to each worker's own address. Repeating it changes nothing."""
-        return self._job("POST", job, "/unicast", timeout_s=self.setup_s)
+        return self._job("POST", job, "/unicast", timeout_s=timeout_s)
 
     def serving(self, job: int, rank: int) -> JobStatus:
         """Say that the server in this rank's process admits the job's packets."""
@@ -273,7 +273,8 @@ class ControlClient:
     ) -> JobStatus:
         """Wait until every rank has registered and the switch or the servers sum for the job.
 
-        until: "registered" waits for the ranks only. check: called about once a second; what it raises ends the wait.
+        until: "registered" waits for the ranks only. check: called about once a second, and
+        every timeout_s while the controller is busy; what it raises ends the wait.
 
         Raises JobError when the job fails or ends instead, or when ranks are still missing after timeout_s.
         """

@@ -63,7 +63,7 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
     with contextlib.ExitStack() as undo:
         client = ControlClient(options.controller, setup_s=options.setup_timeout_s)
         undo.callback(client.close)
-        # Another rank may take this long: requests, the wait for registrations, the wait for packets.
+        # Another rank mostly takes less: its requests, the wait for registrations, the wait for packets.
         patience = timedelta(seconds=3 * options.setup_timeout_s)
         try:
             address = _tell_address(client, ranks, options, patience)
@@ -152,7 +152,8 @@ def _tell_address(client: ControlClient, ranks: Assembly, options: Options, pati
         address = str(options.address or source_address(_destination(client, ranks, options, patience)))
     except InaggError as error:
         for name in (_AGGREGATOR, "job") if ranks.rank == 0 else (_address_of(ranks.rank),):
-            ranks.publish(name, {"error": describe(error)})
+            if ranks.peek(name) is None:
+                ranks.publish(name, {"error": describe(error)})
         raise
     ranks.publish(_address_of(ranks.rank), {"ip": address, "wait_s": options.wait_s})
     return address
@@ -350,7 +351,7 @@ def _join_multicast(
             status.results.ip,
             error.strerror,
         )
-        client.unicast(status.id)
+        client.unicast(status.id, timeout_s=client.setup_s)
         yield None
         return
     with results:

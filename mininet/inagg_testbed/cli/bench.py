@@ -384,7 +384,7 @@ def suite(
         typer.Option(
             "--matrix",
             help="Instead measure each way of summing (leased and shared slots, servers) on three fabrics, at three "
-            "rates, with two types and two sizes: up to an hour. matrix.md in the folder is the table.",
+            "rates, with two types and two sizes: a quarter of an hour. matrix.md in the folder is the table.",
         ),
     ] = False,
     results: ResultsOption = Path("results"),

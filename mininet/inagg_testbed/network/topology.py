@@ -17,6 +17,9 @@ in its own node (b1, 10.0.1.n): on fast links a switch in userspace would slow g
 has a bridge (leaf1-b, ...), and links of the same rates as the switches' connect the bridges. Bridges allow no loops:
 gloo has all links of a tree, and of a leaf-spine those to the first spine.
 
+With a controller, hosts know the MAC addresses of one another, of the controller and of the switches' aggregators: they
+use no ARP for them.
+
 In each node /etc/hosts also names h1, h2, ..., s1 (the controller's address), and h1-b1, ... on the bridge. With
 several switches ctl0 is the controller's address, and each switch's name its aggregator's. The file is mounted in the
 node's mount namespace; the machine's file does not change.
@@ -266,8 +269,8 @@ class Network:
         """Create nodes and links. uplink: links between switches, by default like the hosts'. bridge: gloo's own links.
 
         specs: links that differ from these, by their port in `Fabric.link_ports`. resolved: hosts know the MAC
-        addresses of one another and of the controller. Raises NetworkError; the run's teardown removes what was created
-        by then.
+        addresses of one another, of the controller and of the aggregators. Raises NetworkError; the run's teardown
+        removes what was created by then.
         """
         self.run, self.fabric, self.spec, self.bridge = run, fabric, spec, bridge
         self.uplink = spec if uplink is None else uplink
@@ -311,23 +314,30 @@ class Network:
         run_in_namespace(self.switch.pid, "; ".join(commands))
 
     def _enter_neighbours(self) -> None:
-        """Enter the controller and the other hosts into each host's neighbour table.
+        """Enter the controller, the aggregators and the other hosts into each host's neighbour table.
 
         The kernel's limit of learned neighbours (gc_thresh3, 1024) is for all namespaces together: 32 hosts that all
         talk to one another exceed it.
         """
         fabric = self.fabric
-        known = {CONTROL_ADDRESS: CONTROL_MAC} | {host_address(host): host_mac(host) for host in fabric.hosts}
-        on_bridge = {host_address(host, bridge=True): host_mac(host, bridge=True) for host in fabric.hosts}
+        known = {CONTROL_ADDRESS: CONTROL_MAC}
+        known |= {
+            aggregator_address(fabric, switch): aggregator_mac(fabric, switch) for switch in fabric.switches
+        }
         for host in fabric.hosts:
-            tables = {station_interface(self.run.id, fabric, host): known}
+            others = [other for other in fabric.hosts if other != host]
+            tables = {
+                host_interface(self.run.id, host): known
+                | {host_address(other): host_mac(other) for other in others}
+            }
             if self.bridge:
-                tables[host_interface(self.run.id, host, bridge=True)] = on_bridge
+                tables[host_interface(self.run.id, host, bridge=True)] = {
+                    host_address(other, bridge=True): host_mac(other, bridge=True) for other in others
+                }
             entries = [
                 f"neighbour replace {address} lladdr {mac} nud permanent dev {interface}"
                 for interface, neighbours in tables.items()
                 for address, mac in neighbours.items()
-                if mac not in (host_mac(host), host_mac(host, bridge=True))
             ]
             run_in_namespace(
                 self.pid_of(fabric.host_name(host)), "ip -batch - <<.\n" + "\n".join([*entries, "."])
