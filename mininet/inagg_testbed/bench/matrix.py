@@ -14,7 +14,8 @@ from typing import Any
 from inagg_testbed.bench.allreduce import AllReduceBench, run_bench
 from inagg_testbed.bench.element_types import ELEMENT_TYPES, ElementName
 from inagg_testbed.bench.plan import INAGG, INAGG_SERVER, INAGG_SHARED, Case
-from inagg_testbed.bench.suite import write
+from inagg_testbed.bench.report import markdown_table
+from inagg_testbed.bench.suite import shrunk, write
 from inagg_testbed.errors import LauncherError
 from inagg_testbed.files import write_text
 from inagg_testbed.network.fabric import STAR
@@ -41,8 +42,10 @@ class Matrix:
 
     def benches(self) -> Iterator[AllReduceBench]:
         """A benchmark for each testbed."""
-        for topology, workers in FABRICS.items() if not self.quick else [(STAR, 2)]:
-            for link in LINKS if not self.quick else LINKS[-1:]:
+        for topology, workers in FABRICS.items():
+            for link in LINKS:
+                if self.quick and (topology != STAR or link != LINKS[-1]):
+                    continue
                 for switch, ways in WAYS.items():
                     yield AllReduceBench(
                         link_name=link,
@@ -56,15 +59,15 @@ class Matrix:
     def _cases(self, workers: int, ways: Sequence[str]) -> Iterator[Case]:
         for dtype in TYPES:
             for elements in ELEMENTS:
-                yield Case(
+                case = Case(
                     experiment="matrix",
                     workers=workers,
-                    elements=elements // 1000 if self.quick else elements,
+                    elements=elements,
                     backends=("gloo", *(f"{way}:{ELEMENT_TYPES[dtype].lane_bits}" for way in ways)),
-                    iterations=2 if self.quick else 8,
-                    warmup=0 if self.quick else 2,
+                    iterations=8,
                     dtype=dtype,
                 )
+                yield shrunk(case) if self.quick else case
 
 
 def run_matrix(
@@ -101,9 +104,7 @@ def run_matrix(
         figures["settings"].append(outcome.settings)
         figures["rows"] += [{**row, "switch": bench.switch} for row in outcome.rows]
         write(folder, "matrix", figures)
-        header, rows = table(figures["rows"])
-        lines = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
-        write_text(folder / "matrix.md", "\n".join(lines) + "\n")
+        write_text(folder / "matrix.md", "\n".join(markdown_table(*table(figures["rows"]))) + "\n")
     if failed is not None:
         raise failed
     return wrong

@@ -63,7 +63,7 @@ def _markdown(experiments: Mapping[str, Any], judged: Sequence[Verdict] | None) 
     else:
         yield f"## Targets: {sum(one.met for one in judged)} of {len(judged)} met"
         yield ""
-        yield from _markdown_table(TARGETS_HEADER, target_rows(judged))
+        yield from markdown_table(TARGETS_HEADER, target_rows(judged))
     if "allreduce" in experiments:
         yield from ("", "![times as fast as gloo](ratios.png)")
     if "scaling" in experiments:
@@ -75,7 +75,7 @@ def _markdown(experiments: Mapping[str, Any], judged: Sequence[Verdict] | None) 
     if "straggler" in experiments:
         figures = experiments["straggler"]
         yield from ("", "## straggler", "", straggler.title(figures), "")
-        yield from _markdown_table(*straggler.table(figures))
+        yield from markdown_table(*straggler.table(figures))
     for name in ("numerics", "switch"):
         if name in experiments:
             yield from ("", f"## {name}", "")
@@ -91,23 +91,24 @@ def _by_link(experiment: Mapping[str, Any]) -> Iterable[str]:
             *([f"Inputs: {settings['inputs']}"] if "inputs" in settings else []),
             "",
         )
-        yield from _markdown_table(*bench_rows.table(rows))
+        yield from markdown_table(*bench_rows.table(rows))
         yield from ("", f"Bytes {' '.join(bench_rows.LINKS_TITLE.split())}:", "")
-        yield from _markdown_table(*bench_rows.links_table(rows))
+        yield from markdown_table(*bench_rows.links_table(rows))
 
 
 def _flat_table(experiment: Mapping[str, Any]) -> Iterable[str]:
     """A table of an experiment that is a list of flat rows, or one flat row."""
     rows = experiment.get("rows", [experiment])
     header = list(rows[0])
-    yield from _markdown_table(header, [[_short(row.get(name)) for name in header] for row in rows])
+    yield from markdown_table(header, [[_short(row.get(name)) for name in header] for row in rows])
 
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
+    """The lines of a table, of which all columns but the first are aligned to the right."""
     yield f"| {' | '.join(header)} |"
     yield f"|{'|'.join('---' if number == 0 else '---:' for number in range(len(header)))}|"
     yield from (f"| {' | '.join(row)} |" for row in rows)

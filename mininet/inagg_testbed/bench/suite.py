@@ -61,7 +61,7 @@ class Suite:
             found += self._scaling()
         if link == "100mbit":
             found.append(self._loss())
-        cases = dict.fromkeys(_shrunk(case) if self.quick else case for case in found)
+        cases = dict.fromkeys(shrunk(case) if self.quick else case for case in found)
         # Consecutive cases with the same number of workers share their groups.
         return tuple(
             sorted((case for case in cases if case.backends and fits(case)), key=lambda case: case.workers)
@@ -128,7 +128,8 @@ class Suite:
         return tuple(backend for backend in self.backends if backend in backends)
 
 
-def _shrunk(case: Case) -> Case:
+def shrunk(case: Case) -> Case:
+    """A case at a small size: shows that it works, not how well."""
     elements = max(1, case.elements // _QUICK_DIVISOR)
     return replace(
         case,
