@@ -8,7 +8,7 @@ from inagg.membership.session import Session
 from inagg.options import Options
 from inagg.sums.journal import Report
 from inagg.sums.work import SwitchWork
-from inagg_contract.documents import Aggregator, Heartbeat, JobStatus, Policy
+from inagg_contract.documents import Aggregator, Health, Heartbeat, JobStatus, Policy
 from inagg_simulator.virtual_network import EPOCH, JOB
 
 
@@ -27,6 +27,24 @@ class HealthyController(ControlClient):
     ) -> JobStatus:
         self.left_with = error
         return status_of(1)
+
+
+def health_of(aggregator: str | None) -> Health:
+    """A controller's health. aggregator: its switch's address; None: it has no switch."""
+    switch = (
+        None if aggregator is None else Aggregator(ip=aggregator, mac="02:49:41:00:00:01", udp_port=18753)
+    )
+    return Health(
+        switch="none" if switch is None else "connected",
+        switch_error=None,
+        words=4,
+        slot_versions=8,
+        free_slot_versions=8,
+        aggregator=switch,
+        jobs=0,
+        switches=(),
+        links=(),
+    )
 
 
 def status_of(workers: int) -> JobStatus:

@@ -14,7 +14,8 @@ from inagg.membership.assembly import Assembly
 from inagg.membership.control import ControlClient
 from inagg.membership.join import _tell_address
 from inagg.options import Options
-from inagg_contract.documents import Aggregator, Health
+from inagg_contract.documents import Health
+from tests.hostlib.membership.one_rank import health_of
 
 URL = "http://127.0.0.1:9"
 HERE = "127.0.0.1"
@@ -33,20 +34,7 @@ class Controller(ControlClient):
         self.asked += 1
         if isinstance(self.aggregator, InaggError):
             raise self.aggregator
-        switch = None
-        if self.aggregator is not None:
-            switch = Aggregator(mac="02:49:41:00:00:01", ip=self.aggregator, udp_port=18753)
-        return Health(
-            switch="none" if switch is None else "connected",
-            switch_error=None,
-            words=4,
-            slot_versions=8,
-            free_slot_versions=8,
-            aggregator=switch,
-            jobs=0,
-            switches=(),
-            links=(),
-        )
+        return health_of(self.aggregator)
 
 
 def tell(controllers: Sequence[Controller], **options: Sequence[Any]) -> list[Any]:

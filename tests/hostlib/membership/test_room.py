@@ -34,22 +34,12 @@ from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.workers import WorkerGroup
-from tests.hostlib.membership.one_rank import status_of
+from tests.hostlib.membership.one_rank import health_of, status_of
 from tests.waiting import wait_until
 
 URL = "http://127.0.0.1:9"
 WORKER = Path(__file__).with_name("room_worker.py")
 LIMIT_S = 120.0
-HEALTH = Health(
-    switch="connected",
-    switch_error=None,
-    words=4,
-    slot_versions=8,
-    free_slot_versions=8,
-    jobs=0,
-    switches=(),
-    links=(),
-)
 
 
 def refused(status: int = 503, kind: str = "unavailable") -> ControllerRefusedError:
@@ -72,7 +62,7 @@ class BusyController(ControlClient):
         self.asked: list[str] = []
 
     def health(self) -> Health:
-        return HEALTH
+        return health_of("10.0.0.253")
 
     def create_job(self, workers: int, *_: Any, aggregation: Any = "leased", **__: Any) -> JobStatus:
         self.asked.append(aggregation)
