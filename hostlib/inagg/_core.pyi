@@ -80,7 +80,8 @@ class RetransmissionPolicy:
 @final
 class Route:
     """Where a worker's contributions go: to the aggregator of a job on switches, or to all servers, or both of a job on
-    shared slots. Runs of chunks are of one server, or of one of the `roots` of a tree (docs/protocol.md, 5.5)."""
+    shared slots. Runs of chunks are of one server, or of one of the `roots` of a tree (docs/protocol.md, 5.5). home:
+    the index of the server that is in this worker's process, behind shared slots; None: it has none."""
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class Route:
         aggregator: tuple[str, int] | None = None,
         servers: Sequence[tuple[str, int]] = (),
         roots: int = 1,
+        home: int | None = None,
     ) -> None: ...
 
 @final
@@ -230,7 +232,8 @@ class Engine:
     """One worker's protocol engine, for tests: no socket, no clock. Not thread-safe.
 
     `member`: the rank's number among the members of the switch that it sends to; None: its rank.
-    `ways`: number of roots or servers that share the job's chunks. `ways_apart`: the worker sends to each.
+    `ways`: number of roots or servers that share the job's chunks. `ways_apart`: the worker sends to each. `home`: the
+    way to the server in its own process, to which it sends past the switch.
     `first_chunk` is 0 in a real job (protocol 7); tests set it to cross the wraparound of chunk numbers.
     """
 
@@ -242,6 +245,7 @@ class Engine:
         member: int | None = None,
         ways: int = 1,
         ways_apart: bool = False,
+        home: int | None = None,
         policy: RetransmissionPolicy = ...,
     ) -> None: ...
     def submit(
@@ -335,14 +339,25 @@ class HeldVersion(TypedDict):
 
 @final
 class ServedJob:
-    """The sums of one job in host memory, for tests: no socket. `index`: of this one of the job's `servers`."""
+    """The sums of one job in host memory, for tests: no socket. `index`: of this one of the job's `servers`.
 
-    def __init__(self, job: JobShape, *, servers: int = 1, index: int = 0, relayed: bool = False) -> None: ...
+    `home`: the rank that sends to it past the switch, if the job is relayed.
+    """
+
+    def __init__(
+        self,
+        job: JobShape,
+        *,
+        servers: int = 1,
+        index: int = 0,
+        relayed: bool = False,
+        home: int | None = None,
+    ) -> None: ...
     def receive(
         self, datagram: bytes, worker: int | None, congested: bool = False
     ) -> list[tuple[int | None, bytes]]:
         """Take a datagram from a worker's address, or from the switch (None). Returns what leaves: to a rank, or to all
-        (None), which goes to the switch if the job is relayed."""
+        (None), which goes to the switch and to the rank at home if the job is relayed."""
 
     def held(self, chunk: int) -> HeldVersion | None:
         """What the version of a chunk holds; None: it has never been used. Raises ValueError if the chunk is another
@@ -397,11 +412,12 @@ class Server:
         servers: int = 1,
         index: int = 0,
         relay: tuple[str, int] | None = None,
+        home: int | None = None,
     ) -> None:
         """Admit a job's packets from its workers' addresses, by rank. The same job (and epoch) again changes nothing.
 
-        relay: the switch of a job on shared slots. An older job of that number ends. Raises ValueError, also if there
-        is not enough memory; RuntimeError after close().
+        relay: the switch of a job on shared slots. home: the rank whose packets come past this switch. An older job of
+        that number ends. Raises ValueError, also if there is not enough memory; RuntimeError after close().
         """
 
     def drop(self, job: int, epoch: int) -> None:

@@ -6,6 +6,7 @@
 control Delivery(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(512, CounterType.packets_and_bytes) result_sent;
     counter(512, CounterType.packets_and_bytes) no_receiver;
+    counter(512, CounterType.packets_and_bytes) result_at_home;
 
     action deliver(mac_address_t mac, ipv4_address_t ip, bit<16> udp_port) {
         hdr.ethernet.dst = mac;
@@ -30,13 +31,37 @@ control Delivery(inout headers_t hdr, inout metadata_t meta, inout standard_meta
         const default_action = discard();
     }
 
+    action skip() {
+        meta.dropped = true;
+        result_at_home.count((bit<32>) standard_metadata.egress_port);
+        mark_to_drop(standard_metadata);
+    }
+
+    // The server in a rank's process has given that rank its result already, and nobody else is behind the port
+    // (protocol.md, 5.7). A result says in its rank whose server it comes from.
+    table home {
+        key = {
+            meta.job : exact @name("job");
+            hdr.inagg.rank : exact @name("rank");
+            standard_metadata.egress_port : exact @name("port");
+        }
+        actions = { skip; @defaultonly NoAction; }
+        size = 4096;
+        const default_action = NoAction();
+    }
+
     apply {
         // The replication id of a multicast copy is the receiver's rank + 1; ALL_RANKS + 1 if the receiver is the job's
         // multicast address. A result sent again, or an answer, has replication id 0, and meta.rank is already its
         // receiver's.
         if (standard_metadata.egress_rid != 0) {
             meta.rank = (bit<8>) (standard_metadata.egress_rid - 1);
+            if (meta.slot_mask == 0) {
+                home.apply();
+            }
         }
-        receiver.apply();
+        if (!meta.dropped) {
+            receiver.apply();
+        }
     }
 }

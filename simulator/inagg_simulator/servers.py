@@ -20,12 +20,17 @@ def make_servers(
     workers: int,
     first_chunk: int = 0,
     relayed: bool = False,
+    homes: Sequence[int] = (),
 ) -> list[ServedJob]:
-    """The servers of a job, by index."""
+    """The servers of a job, by index. homes: the ranks in whose processes they run, if the job is relayed; registered
+    servers have none."""
     shape = JobShape(
         number=job, epoch=epoch, slots=slots, words=words, workers=workers, first_chunk=first_chunk
     )
-    return [ServedJob(shape, servers=servers, index=index, relayed=relayed) for index in range(servers)]
+    return [
+        ServedJob(shape, servers=servers, index=index, relayed=relayed, home=homes[index] if homes else None)
+        for index in range(servers)
+    ]
 
 
 @dataclass

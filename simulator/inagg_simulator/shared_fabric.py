@@ -16,6 +16,7 @@ from inagg._core import ServedJob
 from inagg_contract.addresses import format_ip, format_mac, parse_ip
 from inagg_contract.aggregation import SHARED
 from inagg_contract.constants import ECN_BITS, INAGG_PORT
+from inagg_contract.sizes import way_of
 from inagg_controller.errors import UnavailableError
 from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
 from inagg_controller.jobs.effects import Install
@@ -184,6 +185,12 @@ def make_jobs(
     return made, installs
 
 
+def homes_of(job: Job) -> list[int]:
+    """The ranks in whose processes the servers run, by index; none of registered servers."""
+    assert job.placement.servers is not None
+    return [seat.rank for seat in job.placement.servers.seats if seat.rank is not None]
+
+
 class SharedFabric(Fabric):
     """Switches and servers of all jobs. programs: of the switches. clock: seconds.
 
@@ -247,6 +254,7 @@ class SharedFabric(Fabric):
                 workers=job.workers,
                 first_chunk=one.first_chunk,
                 relayed=True,
+                homes=homes_of(job),
             )
         self._workers = sum(job.workers for job in self.jobs)
         self.packets: Counter[tuple[int, bool]] = Counter()  # by link, up or not, that have arrived
@@ -281,6 +289,11 @@ class SharedFabric(Fabric):
 
     def up(self, link: int, datagram: bytes) -> Iterable[Hop]:
         """See Fabric. Only workers send datagrams; others send frames."""
+        if link < self._workers:
+            job = self._job_of[link]
+            rank = link - self._job_of.index(job)
+            if self._home(job, datagram) == rank:  # it does not leave the host
+                return self._at_server(self._server_links(job)[rank], datagram, rank)
         self.packets[link, True] += 1
         if link >= len(self._nics):
             return self._process(self._cable(link).ends[0], datagram)
@@ -303,8 +316,7 @@ class SharedFabric(Fabric):
         """What comes of a packet from a server to the switch that sends results: all hops until hosts have it."""
         link = self._workers + server
         nic, job = self._nics[link], self._job_of[link]
-        root = self._aggregator(job.placement.tree.switches[0].name)
-        hops = list(self.up(link, headers(nic.station, root, len(datagram)) + datagram))
+        hops = list(self.up(link, headers(nic.station, self._root(job), len(datagram)) + datagram))
         for hop in hops:
             if hop.link >= len(self._nics):
                 hops += self.up(hop.link, hop.datagram) if hop.up else self.down(hop.link, hop.datagram)
@@ -315,23 +327,40 @@ class SharedFabric(Fabric):
         self.packets[link, False] += 1
         if link >= len(self._nics):
             return self._process(self._cable(link).ends[1], datagram)
-        nic, job = self._nics[link], self._job_of[link]
-        root = self._aggregator(job.placement.tree.switches[0].name)
         frame = unwrap(datagram)
-        assert frame.source == root
-        assert frame.destination == nic.station
+        assert frame.source == self._root(self._job_of[link])
+        assert frame.destination == self._nics[link].station
+        return self._at_server(link, frame.payload, None)
+
+    def _at_server(self, link: int, datagram: bytes, rank: int | None) -> list[Hop]:
+        """What a server sends because of a packet from the switch, or from the rank at home."""
+        nic, job = self._nics[link], self._job_of[link]
         first = self._job_of.index(job)
         hops = []
-        for receiver, left in self._servers[link - self._workers].receive(frame.payload, None):
+        for receiver, left in self._servers[link - self._workers].receive(datagram, rank):
             header = decode(left)
             if header.kind == DATA | RESULT:
                 self.summed.add((self.jobs.index(job), header.chunk))
-            to = root if receiver is None else self._nics[first + receiver].station
-            if receiver is not None and to.ip == nic.station.ip:  # it does not leave the host
-                hops.append(Hop(first + receiver, False, left))
-            else:
-                hops.append(Hop(link, True, headers(nic.station, to, len(left)) + left))
+            home = self._home(job, left)
+            for to in {None, home} if receiver is None else {receiver}:
+                station = self._root(job) if to is None else self._nics[first + to].station
+                if to is not None and station.ip == nic.station.ip:  # it does not leave the host
+                    hops.append(Hop(first + to, False, left))
+                else:
+                    hops.append(Hop(link, True, headers(nic.station, station, len(left)) + left))
         return hops
+
+    def _home(self, job: Job, datagram: bytes) -> int | None:
+        """The rank in whose process the server of a packet's chunk runs, which is also the server's index."""
+        homes = homes_of(job)
+        return homes[way_of(decode(datagram).chunk, job.slots, len(homes))] if homes else None
+
+    def _server_links(self, job: Job) -> list[int]:
+        """The links of a job's servers, by index."""
+        return [link for link in range(self._workers, len(self._nics)) if self._job_of[link] is job]
+
+    def _root(self, job: Job) -> Station:
+        return self._aggregator(job.placement.tree.switches[0].name)
 
     def _process(self, place: Place, frame: bytes) -> list[Hop]:
         switch, port = place
@@ -369,6 +398,10 @@ class SharedFabric(Fabric):
         """Packets that a counter of a switch has counted since the program was loaded, at all ports."""
         counter = self._programs[f"s{switch}"].counter(name)
         return sum(counter[port][0] for port in PORTS)
+
+    def counter_at(self, name: str, port: int, switch: int = 0) -> int:
+        """The same at one port."""
+        return self._programs[f"s{switch}"].counter(name)[port][0]
 
     def counts(self, job: int) -> Counter[str]:
         """Packets by outcome at a job's servers, without zeros."""

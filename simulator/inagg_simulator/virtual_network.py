@@ -199,13 +199,23 @@ def make_workers(
     members: Sequence[int] | None = None,
     ways: int = 1,
     ways_apart: bool = False,
+    homes: Sequence[int] = (),
     **timers: float,
 ) -> list[Engine]:
-    """The engines of all ranks. members: TreeFabric.members; None: one switch. timers: of RetransmissionPolicy."""
+    """The engines of all ranks. members: TreeFabric.members; None: one switch. homes: the ranks that have servers in
+    their processes, behind shared slots, by way. timers: of RetransmissionPolicy."""
     shape = make_shape(workers, slots=slots, words=words, job=job, epoch=epoch, first_chunk=first_chunk)
     policy = RetransmissionPolicy(**timers)
     return [
-        Engine(shape, rank=rank, member=member, ways=ways, ways_apart=ways_apart, policy=policy)
+        Engine(
+            shape,
+            rank=rank,
+            member=member,
+            ways=ways,
+            ways_apart=ways_apart,
+            home=homes.index(rank) if rank in homes else None,
+            policy=policy,
+        )
         for rank, member in enumerate(range(workers) if members is None else members)
     ]
 

@@ -8,7 +8,14 @@ from inagg_simulator import p4_switch
 from inagg_simulator.slot_rules.packets import Sum
 from inagg_simulator.slot_rules.versions import Version
 from tests.conformance.states.exploration import Implementation, Model, P, S, compare
-from tests.conformance.states.shared import SLOT_VERSIONS, SharedSlot, SharedSlotInP4, make_fabric
+from tests.conformance.states.shared import (
+    COLOCATED_JOBS,
+    JOBS,
+    SLOT_VERSIONS,
+    SharedSlot,
+    SharedSlotInP4,
+    make_fabric,
+)
 from tests.conformance.states.versions import (
     BehindShared,
     Leased,
@@ -40,12 +47,17 @@ def report(name: str, model: Model[S, P], implementation: Implementation[S, P]) 
 def main() -> None:
     """Print the size of each comparison. Raises DifferenceError."""
     with p4_switch.load(1, SLOT_VERSIONS) as root, p4_switch.load(1, SLOT_VERSIONS) as leaf:
-        fabric = make_fabric([root, leaf])
-        for name, program in (("s0", root), ("s1", leaf)):
-            shared = SharedSlot(fabric, name, chunks=4)
-            report(f"the shared slot of {name}", shared, SharedSlotInP4(program, shared))
-    behind = BehindShared(chunks=3, exponents=(0, 1, 2))
-    report("a server behind shared slots", behind, RelayedServer(behind))
+        for servers, jobs in (("registered", JOBS), ("colocated", COLOCATED_JOBS)):
+            fabric = make_fabric([root, leaf], jobs)
+            for name, program in (("s0", root), ("s1", leaf)):
+                shared = SharedSlot(fabric, name, chunks=4)
+                report(
+                    f"the shared slot of {name}, {servers} servers", shared, SharedSlotInP4(program, shared)
+                )
+            fabric.remove()
+    for home in (None, 1):
+        behind = BehindShared(chunks=3, exponents=(0, 1, 2), home=home)
+        report(f"a server behind shared slots, at home: {home}", behind, RelayedServer(behind))
     for name, model in ROOTS.items():
         report(f"a server, {name}", model, LeasedInServer(model))
     for name, model in (ROOTS | OTHERS).items():

@@ -11,13 +11,22 @@ from typing import Any
 import pytest
 
 from inagg_simulator import p4_switch
+from inagg_simulator.shared_fabric import SharedJob
 from inagg_simulator.slot_rules.page import TABLES
 from inagg_simulator.slot_rules.shared import Slot
 from inagg_simulator.slot_rules.table import Rule, Table
 from inagg_simulator.slot_rules.versions import Version
 from inagg_switch.switch import Switch
 from tests.conformance.states.exploration import After, DifferenceError, compare, steps
-from tests.conformance.states.shared import LEFTOVER, SLOT_VERSIONS, SharedSlot, SharedSlotInP4, make_fabric
+from tests.conformance.states.shared import (
+    COLOCATED_JOBS,
+    JOBS,
+    LEFTOVER,
+    SLOT_VERSIONS,
+    SharedSlot,
+    SharedSlotInP4,
+    make_fabric,
+)
 from tests.conformance.states.versions import (
     Arrival,
     BehindShared,
@@ -45,6 +54,7 @@ OTHER_SWITCHES = {
     "a leaf below two roots, in runs of two": Leased(workers=1, chunks=3, slots=4, above=(5, 6)),
 }
 BEHIND_SHARED = BehindShared(chunks=3)
+AT_HOME = BehindShared(chunks=3, home=1)
 
 Named = tuple[str, Rule[Any]]  # a table and one of its rules
 
@@ -67,14 +77,18 @@ def test_slots_of_a_server(model: Leased) -> None:
     assert compare(model, LeasedInServer(model)) > 100
 
 
-def test_slots_of_a_server_behind_shared_slots() -> None:
-    assert compare(BEHIND_SHARED, RelayedServer(BEHIND_SHARED)) > 1000
+@pytest.mark.parametrize("model", [BEHIND_SHARED, AT_HOME], ids=["registered", "colocated"])
+def test_slots_of_a_server_behind_shared_slots(model: BehindShared) -> None:
+    assert compare(model, RelayedServer(model)) > 1000
 
 
 @pytest.mark.parametrize("start", [Slot(), LEFTOVER], ids=["empty", "another job's"])
 @pytest.mark.parametrize("switch", [0, 1], ids=["a root", "a leaf"])
-def test_shared_slots_of_the_p4_program(programs: list[Switch], switch: int, start: Slot) -> None:
-    model = SharedSlot(make_fabric(programs), f"s{switch}", chunks=2, start=start)
+@pytest.mark.parametrize("jobs", [JOBS, COLOCATED_JOBS], ids=["registered servers", "colocated servers"])
+def test_shared_slots_of_the_p4_program(
+    programs: list[Switch], jobs: Sequence[SharedJob], switch: int, start: Slot
+) -> None:
+    model = SharedSlot(make_fabric(programs, jobs), f"s{switch}", chunks=2, start=start)
     assert compare(model, SharedSlotInP4(programs[switch], model)) > 100
 
 

@@ -19,7 +19,7 @@ from inagg_contract.constants import ECN_CAPABLE, ECN_CONGESTED, FLAG_CONGESTED,
 from inagg_contract.sizes import way_of
 from inagg_simulator import p4_switch, reference
 from inagg_simulator.p4_switch import Station, headers
-from inagg_simulator.shared_fabric import Pool, SharedFabric, SharedJob, unwrap
+from inagg_simulator.shared_fabric import Pool, SharedFabric, SharedJob, homes_of, unwrap
 from inagg_simulator.virtual_network import Impairment, Network, make_workers
 from inagg_switch.switch import Switch
 from tests.conformance.examples import (
@@ -135,6 +135,7 @@ def run_jobs(fabric: SharedFabric, example: Example) -> None:
             members=[made.placement.tree.number_of(rank) for rank in range(one.workers)],
             first_chunk=one.first_chunk,
             ways=made.placement.servers.count,
+            homes=homes_of(made),
         )
     network = Network(engines, fabric, example.impairment, random.Random(example.seed))
     fabric.clock = lambda: network.now
@@ -199,11 +200,25 @@ def pool(size: int, expiry_us: int = 20_000) -> Pool:
 def test_with_room_for_a_window_the_switch_sums_everything(fresh: Sharing) -> None:
     fabric = fresh.run(Example((ONE_JOB,), LARGE, Impairment(), pool(64), seed=1))
     assert fabric.counter("slot_taken") == fabric.counter("slot_combined") == 200
-    assert fabric.counter("slot_added") == 2 * 200
-    # The servers get each sum once, as the result's only contribution, and each exponent four times.
+    assert fabric.counter("slot_added") == 200
+    # The servers get each sum once, and the contribution of the rank at home; and each exponent four times.
     counts = fabric.counts(0)
-    assert (counts["started"], counts["added"], counts["completed"]) == (264, 3 * 64, 264)
+    assert (counts["started"], counts["added"], counts["completed"]) == (264, 200 + 3 * 64, 264)
     assert fabric.chunks(0) == {"switches": 200}
+
+
+def test_a_rank_and_the_server_in_its_process_send_and_get_each_chunk_once(fresh: Sharing) -> None:
+    """So a sum costs each link as much as in leased slots."""
+    fabric = fresh.run(Example((ONE_JOB,), LARGE, Impairment(), pool(64), seed=1))
+    for rank, server in zip(range(4), range(4, 8), strict=True):
+        own = [chunk for chunk in range(64 + 200) if way_of(chunk, 64, 4) == rank]
+        exponents = sum(chunk < 64 for chunk in own)
+        assert fabric.packets[rank, True] == 264 - len(own)
+        assert fabric.packets[server, True] == len(own)
+        # Of an exponent the switch combines nothing.
+        assert fabric.packets[server, False] == len(own) + 2 * exponents
+        assert fabric.counter_at("result_sent", port=rank + 1) == 264 - len(own)
+        assert fabric.counter_at("result_at_home", port=rank + 1) == len(own)
 
 
 RACKS = SharedJob(at=(1, 1, 1, 2, 2, 2), slots=64)
@@ -219,7 +234,8 @@ def test_every_switch_on_the_way_combines(fresh: Sharing, colocated: bool) -> No
     assert fabric.counter("slot_taken", 0) == fabric.counter("slot_combined", 0) == 200
     assert fabric.counter("slot_added", 0) == 0
     counts = fabric.counts(0)
-    assert (counts["started"], counts["added"], counts["completed"]) == (264, 5 * 64, 264)
+    at_home = 200 if colocated else 0
+    assert (counts["started"], counts["added"], counts["completed"]) == (264, at_home + 5 * 64, 264)
     assert fabric.chunks(0) == {"switches": 200}
 
 
@@ -229,9 +245,10 @@ def test_a_link_between_switches_carries_each_sum_once(fresh: Sharing) -> None:
     fabric = fresh.run(Example((job,), LARGE, Impairment(), pool(64), seed=1, above=(0, 0)))
     for leaf, cable in enumerate((8, 9)):  # behind four workers and four servers
         own = [chunk for chunk in range(64 + 200) if way_of(chunk, 64, 4) // 2 == leaf]
-        # Of an exponent no switch combines anything. Their chunks are the first.
-        assert fabric.packets[cable, True] == 200 + 2 * 64 + len(own)
-        assert fabric.packets[cable, False] == 200 + 64 + sum(4 if chunk < 64 else 1 for chunk in own)
+        # Of an exponent no switch combines anything. Their chunks are the first. The rank at home sends nothing.
+        exponents = 2 * 64 - sum(chunk < 64 for chunk in own)
+        assert fabric.packets[cable, True] == 200 + exponents + len(own)
+        assert fabric.packets[cable, False] == 200 + 64 + sum(3 if chunk < 64 else 1 for chunk in own)
 
 
 def test_two_jobs_in_a_pool_for_one_are_right_and_partly_combined(fresh: Sharing) -> None:
@@ -344,8 +361,8 @@ CLAIMS = [
 
 @pytest.mark.parametrize(("datagram", "counter"), CLAIMS, ids=[str(number) for number in range(len(CLAIMS))])
 def test_a_worker_speaks_for_itself_only(fresh: Sharing, datagram: bytes, counter: str) -> None:
-    job = SharedJob(at=(0, 0), slots=4)
-    fabric = fresh.start(Example((job,), (), Impairment(), pool(4), seed=1))
+    job = SharedJob(at=(0, 0), slots=4, colocated=False)
+    fabric = fresh.start(Example((job,), (), Impairment(), pool(4), seed=1, servers=(0,)))
     fabric.up(0, datagram)
     assert fabric.counter(counter) == 1
 
@@ -376,10 +393,10 @@ def test_the_mark_of_a_contribution_becomes_a_flag_of_the_sum(
 @pytest.mark.parametrize("why", ["priority", "age"])
 def test_what_evicts_does_not_choose_the_source_of_what_leaves(fresh: Sharing, why: str) -> None:
     """A worker's packet to port INAGG_PORT may have any destination."""
-    victim = SharedJob(at=(0, 0), slots=4)
+    victim = SharedJob(at=(0, 0), slots=4, colocated=False)
     other = replace(victim, priority=1 if why == "priority" else 0)
     expiry_us = 2**40 if why == "priority" else 0
-    fabric = fresh.start(Example((victim, other), (), Impairment(), pool(1, expiry_us), seed=1))
+    fabric = fresh.start(Example((victim, other), (), Impairment(), pool(1, expiry_us), seed=1, servers=(0,)))
     assert fabric.up(0, header(DATA) + WORD) == []
     fabric.clock = lambda: 1.0
     forged = Station("02:00:00:00:00:99", "10.9.9.9", INAGG_PORT)

@@ -7,6 +7,7 @@ from inagg_controller.switch.entries import (
     ADMISSION,
     BOUND_PORT,
     DISPLACEMENT,
+    HOME,
     LINKED_PORT,
     PARENT,
     QUEUE,
@@ -75,6 +76,7 @@ TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
             "offset": 32,
             "servers": 8,
             "run_bits": 8,
+            "homes": 64,
             "job_priority": 8,
             "expiry_us": 48,
             "mac": 48,
@@ -87,6 +89,7 @@ TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
         {"port": 9, "mac": 48, "ip": 32, "udp_port": 16, "rank": 8},
     ),
     DISPLACEMENT: ({"job": 16, "expired": 1}, "InaggIngress.shared_slots.count_displaced", {}),
+    HOME: ({"job": 16, "rank": 8, "port": 9}, "InaggEgress.delivery.skip", {}),
     QUEUE: ({"port": 9}, "InaggEgress.mark_congestion.mark_beyond", {"packets": 19}),
     LINKED_PORT: ({"port": 9}, "InaggIngress.beacons.to_controller", {}),
     "InaggEgress.delivery.receiver": (

@@ -10,6 +10,7 @@ from inagg_controller.fabric.topology import Host, Place, Topology
 from inagg_controller.switch.entries import (
     ADMISSION,
     DISPLACEMENT,
+    HOME,
     PARENT,
     RECEIVER,
     SERVER,
@@ -89,10 +90,10 @@ def test_receivers_and_servers_are_in_before_the_first_admission_and_out_after_t
 
     run(body)
     order = [(verb, getattr(entity, "table", "group")) for verb, entity in memory_switch.calls]
-    inserted = [RECEIVER, RECEIVER, SERVER, SERVER, SHARING, DISPLACEMENT, DISPLACEMENT]
+    inserted = [RECEIVER, RECEIVER, SERVER, SERVER, SHARING, HOME, HOME, DISPLACEMENT, DISPLACEMENT]
     inserted += ["group", PARENT, PARENT, ADMISSION, ADMISSION]
     removed = [PARENT, PARENT, ADMISSION, ADMISSION, "group", RECEIVER, RECEIVER, SERVER, SERVER, SHARING]
-    removed += [DISPLACEMENT, DISPLACEMENT]
+    removed += [HOME, HOME, DISPLACEMENT, DISPLACEMENT]
     assert order == [("insert", name) for name in inserted] + [("remove", name) for name in removed]
 
 

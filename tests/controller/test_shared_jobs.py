@@ -5,6 +5,7 @@ The switch has 64 slot versions, of which the last 16 are shared.
 """
 
 import contextlib
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from inagg_controller.jobs.servers import Seat, Server
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import (
     DISPLACEMENT,
+    HOME,
     PARENT,
     RECEIVER,
     SERVER,
@@ -162,7 +164,7 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
         ({"port": 1 + rank, "source": 0x0A000001 + rank, "job": 1}, arrival) for rank in range(2)
     ]
     # 2654435769 * 4 mod 16 = 4
-    share = {"base": 48, "mask": 15, "offset": 4, "servers": 2, "run_bits": 1}
+    share = {"base": 48, "mask": 15, "offset": 4, "servers": 2, "run_bits": 1, "homes": 0b11}
     share |= {"job_priority": 7, "expiry_us": 20000} | {"mac": 0x024941000001, "ip": 0x0A0000FD}
     assert values(made, SHARING) == [({"job": 1}, share)]
     assert values(made, SERVER) == [
@@ -181,14 +183,40 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
     assert [match["rank"] for match, _ in values(made, RECEIVER)] == [0, 1, 255]
     assert made.group.replicas == ((1, 256), (2, 256))
     assert values(made, DISPLACEMENT) == [({"job": 1, "expired": expired}, {}) for expired in (0, 1)]
-    assert {entry.table for entry in made.receivers} == {RECEIVER, SERVER, SHARING, DISPLACEMENT}
-    assert len([entity for stage in made.stages for entity in stage]) == 2 + 2 + 1 + 2 + 2 + 3 + 1
+    assert values(made, HOME) == [({"job": 1, "rank": rank, "port": rank + 1}, {}) for rank in range(2)]
+    assert {entry.table for entry in made.receivers} == {RECEIVER, SERVER, SHARING, HOME, DISPLACEMENT}
+    assert len([entity for stage in made.stages for entity in stage]) == 2 + 2 + 1 + 2 + 2 + 2 + 3 + 1
+
+
+def test_ranks_behind_one_port_get_a_copy_of_each_result() -> None:
+    """Also the rank whose server has given it the result: the switch sends one copy for both."""
+    table = shared_table()
+    job = colocated(table, workers=3)
+    for rank, host in enumerate((0, 0, 1)):
+        one = replace(member(host), rank=rank, udp_port=4000 + rank, server_udp_port=5000 + rank)
+        table.register(job.id, one, 0.0)
+    (effect,) = table.switches.effects
+    assert isinstance(effect, Install)
+    made = effect.entries["s1"]
+    ((_, share),) = values(made, SHARING)
+    assert (share["servers"], share["homes"]) == (2, 0b11)
+    assert values(made, HOME) == []
+
+
+def test_a_rank_without_a_server_gets_all_results_from_the_switch() -> None:
+    table = shared_table()
+    add_server(table)
+    job = join(table, registered(table))
+    (effect,) = table.switches.effects
+    assert isinstance(effect, Install)
+    ((_, share),) = values(effect.entries["s1"], SHARING)
+    assert (job.workers, share["homes"], values(effect.entries["s1"], HOME)) == (2, 0, [])
 
 
 @pytest.mark.parametrize("unicast", [False, True])
 def test_the_entries_make_the_switch_combine_and_pass_results_on(unicast: bool) -> None:
     table = shared_table()
-    job = colocated(table)
+    job = colocated(table, workers=3)
     if unicast:
         table.unicast(job.id)
     made = entries(join(table, job))
@@ -198,22 +226,24 @@ def test_the_entries_make_the_switch_combine_and_pass_results_on(unicast: bool) 
             table_name, action = entry.table.rpartition(".")[2], entry.action.rpartition(".")[2]
             program.insert(table_name, dict(entry.match), action, dict(entry.params))
         for chunk in range(8):
-            assert program.process(1, frame(job, 0, chunk, DATA)) == []
-            ((port, partial),) = program.process(2, frame(job, 1, chunk, DATA))
             server = chunk // 2 % 2  # two of four slots are a run
+            other = 1 - server  # the rank of the server sends to it directly
+            assert program.process(1 + other, frame(job, other, chunk, DATA)) == []
+            ((port, partial),) = program.process(3, frame(job, 2, chunk, DATA))
             assert (port, partial[:6]) == (1 + server, member(server).mac.to_bytes(6, "big"))
             # IPv4 destination, UDP destination, workers, first word.
             assert partial[30:34] == member(server).ip.to_bytes(4, "big")
             assert partial[36:38] == (5000).to_bytes(2, "big")
-            assert partial[62:70] == (0b11).to_bytes(8, "big")
-            assert partial[70:326] == (1 + 2).to_bytes(256, "big")
+            assert partial[62:70] == (1 << other | 1 << 2).to_bytes(8, "big")
+            assert partial[70:326] == ((1 << other) + (1 << 2)).to_bytes(256, "big")
             results = program.process(1 + server, frame(job, server, chunk, DATA | RESULT, udp_port=5000))
-            assert [port for port, _ in results] == [1, 2]
-            for rank, result in enumerate(read_result(sent) for _, sent in results):
-                own = (member(rank).ip, 4000)
+            assert [port for port, _ in results] == [1 + other, 3]
+            for port, sent in results:
+                result, own = read_result(sent), (member(port - 1).ip, 4000)
                 to_all = (job.placement.results_ip, INAGG_PORT)
                 assert (result.dst_ip, result.dst_port) == (own if unicast else to_all)
-        assert program.counter("slot_combined")[2][0] == 8
+        assert program.counter("slot_combined")[3][0] == 8
+        assert [program.counter("result_at_home")[port][0] for port in (1, 2, 3)] == [4, 4, 0]
 
 
 def frame(job: Job, rank: int, chunk: int, kind: int, udp_port: int = 4000) -> bytes:

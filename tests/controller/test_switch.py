@@ -131,7 +131,18 @@ def test_a_job_on_shared_slots_leads_to_its_servers(switch: P4RuntimeSwitch, fak
         for number in (1, 2)
     )
     bits = {rank: 1 << rank for rank in MEMBERS}
-    sharing = Sharing(base=48, size=16, offset=12, bits=bits, servers=servers, priority=255, expiry_us=20_000)
+    sharing = Sharing(
+        base=48,
+        size=16,
+        offset=12,
+        bits=bits,
+        servers=servers,
+        server_count=2,
+        homes=(0, 1),
+        home_ports={0: 1},
+        priority=255,
+        expiry_us=20_000,
+    )
     shared = job_entries(
         job=7, epoch=9, group=2, members=MEMBERS, slots=64, sharing=sharing, own=(0xAA, 0xBB)
     )
@@ -148,6 +159,7 @@ def test_a_job_on_shared_slots_leads_to_its_servers(switch: P4RuntimeSwitch, fak
                 "offset": 12,
                 "servers": 2,
                 "run_bits": 5,
+                "homes": 0b11,
                 "job_priority": 255,
                 "expiry_us": 20000,
                 "mac": 0xAA,
@@ -155,6 +167,7 @@ def test_a_job_on_shared_slots_leads_to_its_servers(switch: P4RuntimeSwitch, fak
             },
         )
     }
+    assert servicer.table("InaggEgress.delivery.home") == {(7, 0, 1): ("InaggEgress.delivery.skip", {})}
     assert servicer.table("InaggIngress.shared_slots.server") == {
         (7, index): (
             "InaggIngress.shared_slots.send",

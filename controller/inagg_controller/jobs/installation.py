@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The entries of a complete job in each switch of its tree (docs/protocol.md, 5.5 and 5.7)."""
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
 from inagg_contract.constants import INAGG_PORT
@@ -58,6 +60,7 @@ def _entries(job: Job, switch: TreeSwitch, topology: Topology, limits: Limits) -
 
 def _sharing(job: Job, share: ServerShare, switch: TreeSwitch, topology: Topology, limits: Limits) -> Sharing:
     routes = [(seat, _route(job, seat, topology)) for seat in share.seats]
+    homes = tuple(seat.rank for seat in share.seats if seat.rank is not None)
     return Sharing(
         base=limits.leasable,
         size=limits.shared_slots,
@@ -70,9 +73,19 @@ def _sharing(job: Job, share: ServerShare, switch: TreeSwitch, topology: Topolog
             for seat, route in routes
             if switch.name in route
         ),
+        server_count=share.count,
+        homes=homes,
+        home_ports=_home_ports(job, switch, homes),
         priority=job.placement.priority,
         expiry_us=limits.shared_expiry_us,
     )
+
+
+def _home_ports(job: Job, switch: TreeSwitch, homes: Collection[int]) -> dict[int, int]:
+    """The ports of ranks that have a server in their process and no other rank behind their port, by rank."""
+    ports = {rank: _worker(job, rank, rank).port for rank in switch.ranks}
+    behind = Counter(ports.values())
+    return {rank: port for rank, port in ports.items() if rank in homes and behind[port] == 1}
 
 
 def _mac(job: Job, seat: Seat, topology: Topology) -> int:

@@ -26,6 +26,7 @@ LONGEST_QUEUE = (1 << 19) - 1  # packets; what the program can compare
 QUEUE = "InaggEgress.mark_congestion.queue"
 SHARING = "InaggIngress.shared_slots.sharing"
 SERVER = "InaggIngress.shared_slots.server"
+HOME = "InaggEgress.delivery.home"
 DISPLACEMENT = "InaggIngress.shared_slots.displacement"
 LINKED_PORT = "InaggIngress.beacons.linked_port"
 LOSS_TABLES = {
@@ -91,7 +92,9 @@ class Sharing:
 
     base, size: the first of these slots, and their number. offset: of the job's chunk 0 from there. bits: of the ranks
     below each member, by its number. servers: those below the switch, in the order of their index; at the root all.
-    priority: the job evicts what jobs of a lower one have in a slot. expiry_us: age after which any job may.
+    server_count: of the job. homes: the ranks whose processes run the servers; none if they are registered. home_ports:
+    the ports of such ranks at this switch, by rank, behind which is no other rank. priority: the job evicts what jobs
+    of a lower one have in a slot. expiry_us: age after which any job may.
     """
 
     base: int
@@ -99,6 +102,9 @@ class Sharing:
     offset: int
     bits: Mapping[int, int]
     servers: tuple[SharedServer, ...]
+    server_count: int
+    homes: tuple[int, ...]
+    home_ports: Mapping[int, int]
     priority: int
     expiry_us: int
 
@@ -231,10 +237,13 @@ def _uplink(job: int, turn: int, parent: Parent) -> TableEntry:
 def _sharing(
     job: int, sharing: Sharing, slots: int, parents: Sequence[Parent], own: tuple[int, int]
 ) -> Iterator[TableEntry]:
-    """The entries that lead a job to its servers, or to the switch above, and to the slots on the way, and count when
-    it loses one."""
-    ways: list[tuple[Parent | SharedServer, int, int]] = [(one, INAGG_PORT, one.rank) for one in parents]
-    ways = ways or [(one, one.udp_port, 0) for one in sharing.servers]
+    """The entries that lead a job to its servers, or to the switch above, and to the slots on the way, that keep a
+    result from a rank that has it already, and that count when the job loses a slot."""
+    count = sharing.server_count
+    ways: list[tuple[Parent | SharedServer, int, int]] = [(one, one.udp_port, 0) for one in sharing.servers]
+    if parents:
+        (above,) = parents
+        ways = [(above, INAGG_PORT, above.rank)] * count
     for index, (to, udp_port, rank) in enumerate(ways):
         yield TableEntry(
             SERVER,
@@ -250,14 +259,19 @@ def _sharing(
             ("base", sharing.base),
             ("mask", sharing.size - 1),
             ("offset", sharing.offset),
-            ("servers", len(ways)),
-            ("run_bits", run_bits(slots, len(ways))),
+            ("servers", count),
+            ("run_bits", run_bits(slots, count)),
+            ("homes", sum(1 << rank for rank in sharing.homes)),
             ("job_priority", sharing.priority),
             ("expiry_us", sharing.expiry_us),
             ("mac", own[0]),
             ("ip", own[1]),
         ),
     )
+    for rank, port in sharing.home_ports.items():
+        yield TableEntry(
+            HOME, (("job", job), ("rank", rank), ("port", port)), "InaggEgress.delivery.skip", ()
+        )
     for expired in (0, 1):
         match = (("job", job), ("expired", expired))
         yield TableEntry(DISPLACEMENT, match, "InaggIngress.shared_slots.count_displaced", ())

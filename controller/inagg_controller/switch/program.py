@@ -15,6 +15,7 @@ from inagg_controller.errors import ConfigurationError
 from inagg_controller.switch.entries import (
     ADMISSION,
     DISPLACEMENT,
+    HOME,
     PARENT,
     RECEIVER,
     SERVER,
@@ -112,7 +113,7 @@ def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Progra
         slot_versions=slot_versions,
         job_members=member.bitwidth,
         # A job of two workers or more has a receiver for all of them, also at a switch with one of them.
-        max_members=min(tables[ADMISSION].size, tables[RECEIVER].size // 2),
+        max_members=min(tables[ADMISSION].size, tables[HOME].size, tables[RECEIVER].size // 2),
         max_above=min(tables[name].size for name in (PARENT, UPLINK, SERVER)),
         max_shared_jobs=min(tables[SHARING].size, tables[DISPLACEMENT].size // 2),
         max_stations=min(tables[name].size for name in (STATION, SOURCE_MAC, SOURCE_IP)) - 1,
@@ -125,7 +126,18 @@ def _one_of_each() -> tuple[TableEntry, ...]:
     member = Member(rank=0, ip=1, mac=1, udp_port=1, port=1)
     parent = Parent(ip=2, mac=2, port=2, rank=0)
     server = SharedServer(ip=1, mac=1, udp_port=2, port=1)
-    sharing = Sharing(base=0, size=2, offset=0, bits={0: 1}, servers=(server,), priority=0, expiry_us=1)
+    sharing = Sharing(
+        base=0,
+        size=2,
+        offset=0,
+        bits={0: 1},
+        servers=(server,),
+        server_count=1,
+        homes=(0,),
+        home_ports={0: 1},
+        priority=0,
+        expiry_us=1,
+    )
     leased = job_entries(
         job=1, epoch=1, slot_base=0, slots=2, group=2, members={0: member}, parents=[parent], own=(1, 1)
     )

@@ -75,6 +75,7 @@ class OwnServer:
                 servers=len(job.servers),
                 index=index,
                 relay=None if job.relay is None else (job.relay.ip, job.relay.udp_port),
+                home=None if job.relay is None else job.servers[index].rank,
             )
         except RuntimeError as error:
             raise JobError(f"this process cannot serve the job: {error}", job=job.id) from error

@@ -101,14 +101,14 @@ class PyServer {
     std::optional<std::string> failure() const { return server_.failure(); }
 
     void serve(const JobShape& job, const std::vector<IpPort>& workers, unsigned servers, unsigned index,
-               const std::optional<IpPort>& relay) {
+               const std::optional<IpPort>& relay, std::optional<unsigned> home) {
         std::vector<UdpAddress> addresses;
         addresses.reserve(workers.size());
         for (const auto& [ip, port] : workers) {
             addresses.push_back({ip, port});
         }
         const ServedJobConfig config{
-            .job = job, .servers = servers, .index = index, .relayed = relay.has_value()};
+            .job = job, .servers = servers, .index = index, .relayed = relay.has_value(), .home = home};
         std::optional<UdpAddress> way;
         if (relay) {
             way = UdpAddress{relay->first, relay->second};
@@ -174,10 +174,13 @@ void define_server(nb::module_& m) {
     nb::class_<ServedJob>(m, "ServedJob")
         .def(
             "__init__",
-            [](ServedJob* self, const JobShape& job, unsigned servers, unsigned index, bool relayed) {
-                new (self) ServedJob({.job = job, .servers = servers, .index = index, .relayed = relayed});
+            [](ServedJob* self, const JobShape& job, unsigned servers, unsigned index, bool relayed,
+               std::optional<unsigned> home) {
+                new (self) ServedJob(
+                    {.job = job, .servers = servers, .index = index, .relayed = relayed, .home = home});
             },
-            "job"_a, nb::kw_only(), "servers"_a = 1, "index"_a = 0, "relayed"_a = false)
+            "job"_a, nb::kw_only(), "servers"_a = 1, "index"_a = 0, "relayed"_a = false,
+            "home"_a = nb::none())
         .def("receive", &receive, "datagram"_a, "worker"_a.none(), "congested"_a = false)
         .def("held", &held, "chunk"_a)
         .def_prop_ro("memory", [](const ServedJob& self) { return self.config().memory(); })
@@ -197,7 +200,7 @@ void define_server(nb::module_& m) {
         .def_prop_ro("local_address", &PyServer::local_address)
         .def_prop_ro("failure", &PyServer::failure)
         .def("serve", &PyServer::serve, "job"_a, nb::kw_only(), "workers"_a, "servers"_a = 1, "index"_a = 0,
-             "relay"_a = nb::none())
+             "relay"_a = nb::none(), "home"_a = nb::none())
         .def("drop", &PyServer::drop, "job"_a, "epoch"_a)
         .def("stats", &PyServer::stats)
         .def("chunks", &PyServer::chunks, "job"_a, "epoch"_a)

@@ -223,7 +223,8 @@ UdpSocket prepared(UdpSocket socket) {
     return socket;
 }
 
-// With both, the switch is the only destination, and servers answer beside it.
+// With both, the switch is the destination, and after it the server in this process; all servers answer
+// beside it.
 Peers peers_of(const Route& route) {
     Peers peers;
     for (const auto& [ip, port] : route.servers) {
@@ -231,6 +232,10 @@ Peers peers_of(const Route& route) {
     }
     if (route.aggregator && !route.servers.empty()) {
         peers.destinations.push_back(to_sockaddr({route.aggregator->first, route.aggregator->second}));
+        if (route.home) {
+            const auto& [ip, port] = route.servers[*route.home];
+            peers.destinations.push_back(to_sockaddr({ip, port}));
+        }
     }
     return peers;
 }
@@ -239,9 +244,12 @@ Peers peers_of(const Route& route) {
 void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::optional<unsigned> member,
                     const Route& route, const Sockets& sockets, const RetransmissionPolicy& policy,
                     double spin) {
-    const auto& [aggregator, servers, roots] = route;
+    const auto& [aggregator, servers, roots, home] = route;
     if (!aggregator && servers.empty()) {
         throw std::invalid_argument("give aggregator, servers or both");
+    }
+    if (home && (!aggregator || *home >= servers.size())) {
+        throw std::invalid_argument("home is one of the servers behind the aggregator");
     }
     const EngineConfig config{
         .job = job,
@@ -249,6 +257,7 @@ void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::
         .member = member.value_or(rank),
         .ways = {job.slots, servers.empty() ? roots : static_cast<unsigned>(servers.size())},
         .ways_apart = !aggregator,
+        .home = home,
         .policy = policy};
     config.validate();
     Peers peers = peers_of(route);

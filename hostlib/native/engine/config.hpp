@@ -3,6 +3,7 @@
 #define INAGG_CONFIG_HPP
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "engine/collective.hpp"
@@ -17,12 +18,22 @@ struct EngineConfig {
     unsigned member = 0;      // of the switch that it sends to; in a star its rank
     Ways ways;                // that its chunks go, to the roots of a tree or to servers
     bool ways_apart = false;  // it sends to each of them; else to one switch, which knows the way
+    // The way to the server in this worker's own process: its chunks go there past the switch (5.7).
+    std::optional<unsigned> home;
     RetransmissionPolicy policy;
     // The most chunks in flight; 0: S.
     std::uint32_t window_limit = 0;
 
-    unsigned destinations() const { return ways_apart ? ways.count() : 1; }
-    unsigned destination_of(std::uint32_t chunk) const { return ways_apart ? ways.of(chunk) : 0; }
+    // Of its packets: each way, or the switch and then the server at home.
+    unsigned destinations() const { return ways_apart ? ways.count() : home ? 2 : 1; }
+    unsigned destination_of(std::uint32_t chunk) const {
+        return ways_apart ? ways.of(chunk) : at_home(chunk) ? 1 : 0;
+    }
+    // As which it sends a chunk: a server knows it by its rank.
+    std::uint8_t sender_of(std::uint32_t chunk) const {
+        return static_cast<std::uint8_t>(at_home(chunk) ? rank : member);
+    }
+    bool at_home(std::uint32_t chunk) const { return home && ways.of(chunk) == *home; }
 
     // The most chunks in flight, S taken into account.
     std::uint32_t window_bound() const;

@@ -6,9 +6,9 @@
 namespace inagg {
 
 ContributionCodec::ContributionCodec(const EngineConfig& config)
-    : job_(config.job.number),
+    : config_(config),
+      job_(config.job.number),
       rank_(config.rank),
-      member_(static_cast<std::uint8_t>(config.member)),
       epoch_(config.job.epoch),
       workers_(config.job.workers),
       words_(config.job.words) {
@@ -24,7 +24,7 @@ void ContributionCodec::encode(const Slot& slot, std::span<std::byte> datagram) 
         checksum += collective.fill(slot.assignment(), datagram.subspan(HEADER_BYTES));
     }
     inagg::encode({.kind = slot.kind(),
-                   .rank = member_,
+                   .rank = config_.sender_of(slot.chunk()),
                    .job = job_,
                    .announced = Announcement::of(slot.flags(), slot.exponent()),
                    .epoch = epoch_,
@@ -36,7 +36,7 @@ void ContributionCodec::encode(const Slot& slot, std::span<std::byte> datagram) 
 void ContributionCodec::encode_query(const Slot& slot, std::uint32_t number,
                                      std::span<std::byte> datagram) const {
     inagg::encode({.kind = query_for(slot.kind()),
-                   .rank = member_,
+                   .rank = config_.sender_of(slot.chunk()),
                    .job = job_,
                    .announced = Announcement{},
                    .epoch = epoch_,

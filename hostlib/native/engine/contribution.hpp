@@ -19,6 +19,7 @@ namespace inagg {
 
 class ContributionCodec {
   public:
+    // `config` outlives this.
     explicit ContributionCodec(const EngineConfig& config);
 
     // Of the packet that is to leave: of a doubtful slot the query, else the contribution.
@@ -45,9 +46,9 @@ class ContributionCodec {
         return header.job == job_ && header.epoch == epoch_ && bytes == datagram_bytes(header.kind, words_);
     }
 
+    const EngineConfig& config_;
     std::uint16_t job_;
     unsigned rank_;
-    std::uint8_t member_;
     std::uint32_t epoch_;
     unsigned workers_;
     unsigned words_;

@@ -18,7 +18,7 @@ constexpr std::size_t LONGEST_RUN = 64;
 
 Engine::Engine(const EngineConfig& config)
     : config_(config),
-      codec_(config),
+      codec_(config_),
       collectives_(config.job.first_chunk),
       oldest_chunk_(config.job.first_chunk),
       recovery_(config_) {

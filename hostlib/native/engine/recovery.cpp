@@ -52,7 +52,8 @@ void Recovery::sent(SlotList& ready, unsigned count, bool timed, double now) {
     outstanding_ += count;
     Slot* last = nullptr;
     for (Slot* slot = ready.front(); count > 0; --count, slot = SlotList::next(*slot)) {
-        slot->sent(++sendings_, timed, now);
+        // What does not cross the network does not measure it.
+        slot->sent(++sendings_, timed && !config_.at_home(slot->chunk()), now);
         ++in_flight_to(*slot);
         last = slot;
     }

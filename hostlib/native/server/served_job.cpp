@@ -34,6 +34,7 @@ void ServedJobConfig::validate() const {
                                                       std::to_string(job.slots));
     require(index < servers,
             "index is " + std::to_string(index) + " of " + std::to_string(servers) + " servers");
+    require(!home || (relayed && *home < job.workers), "home is a worker of a relayed job");
 }
 
 std::size_t ServedJobConfig::memory() const {
@@ -46,6 +47,7 @@ ServedJob::ServedJob(const ServedJobConfig& config)
       share_(ways_.most_slots()),
       stride_(datagram_bytes(Kind::data, config.job.words)),
       all_(~std::uint64_t{0} >> (MAX_MEMBERS - config.job.workers)),
+      away_(config.home ? all_ & ~(std::uint64_t{1} << *config.home) : all_),
       versions_(2 * share_),
       memory_(2 * share_ * stride_) {
     static_assert(sizeof(Version) <= VERSION_BYTES);
@@ -62,7 +64,8 @@ void ServedJob::receive(std::span<const std::byte> datagram, unsigned worker, bo
     const std::optional<Header> header = read(datagram, 0);
     if (!header) {
         count(Outcome::malformed);
-    } else if (config_.relayed || header->rank != worker || worker >= config_.job.workers) {
+    } else if ((config_.relayed && config_.home != worker) || header->rank != worker ||
+               worker >= config_.job.workers) {
         count(Outcome::not_admitted);
     } else {
         count(take({.header = *header,
@@ -165,7 +168,9 @@ Outcome ServedJob::contribute(const Packet& packet, std::size_t place) {
     }
     const bool starts = version.members == 0;
     version.members |= packet.members;
-    version.combined |= !std::has_single_bit(packet.members);
+    const bool several = !std::has_single_bit(packet.members);
+    version.combined |= several;
+    version.whole |= several && (packet.members & away_) == away_;
     if (packet.congested) {
         version.announced.flags |= p4::FLAG_CONGESTED;
         version.announced.flags_check |= p4::FLAG_CONGESTED;
@@ -177,16 +182,17 @@ Outcome ServedJob::contribute(const Packet& packet, std::size_t place) {
     return starts ? Outcome::started : Outcome::added;
 }
 
-// `packet`: the last one.
+// `packet`: the last one. A result says in its rank whose server it comes from: the switch sends that rank no
+// copy.
 void ServedJob::complete(std::size_t place, const Packet& packet) {
     Version& version = versions_[place];
     version.final = true;
-    reply(place, packet.header.kind, packet.header.rank, ALL);
+    reply(place, packet.header.kind, config_.home.value_or(packet.header.rank), ALL);
     count(Outcome::completed);
     if (version.has_words) {
-        const SummedIn summed = !version.combined        ? SummedIn::servers
-                                : packet.members == all_ ? SummedIn::switches
-                                                         : SummedIn::both;
+        const SummedIn summed = !version.combined ? SummedIn::servers
+                                : version.whole   ? SummedIn::switches
+                                                  : SummedIn::both;
         ++chunks_[static_cast<std::size_t>(summed)];
     }
 }

@@ -25,6 +25,8 @@ struct ServedJobConfig {
     unsigned servers = 1;
     unsigned index = 0;    // of this server among the ways of the chunks
     bool relayed = false;  // a switch combines contributions, and passes queries on
+    // The rank in this server's process: its packets come past the switch. Of relayed jobs.
+    std::optional<unsigned> home;
 
     // Throws std::invalid_argument.
     void validate() const;
@@ -56,22 +58,22 @@ inline constexpr std::array OUTCOME_NAMES{
 };
 using OutcomeCounts = std::array<std::uint64_t, OUTCOME_NAMES.size()>;
 
-// Where a completed DATA chunk was summed. switches: one packet brought the sums of all workers. both: some
-// packet brought several workers'. servers: each packet brought one's.
+// Where a completed DATA chunk was summed. switches: one packet brought the sums of all workers, or of all
+// but the one at home. both: some packet brought several workers'. servers: each packet brought one's.
 enum class SummedIn : std::uint8_t { switches, both, servers };
 inline constexpr std::array SUMMED_IN_NAMES{"switches", "both", "servers"};
 using ChunkCounts = std::array<std::uint64_t, SUMMED_IN_NAMES.size()>;
 
 class ServedJob {
   public:
-    // A destination: every worker. The others are ranks.
+    // A destination: every worker; in a relayed job the switch, and the worker at home. The others are ranks.
     static constexpr unsigned ALL = ~0U;
 
     // Throws std::invalid_argument.
     explicit ServedJob(const ServedJobConfig& config);
 
-    // Takes a datagram that has come from a worker's address, or from the switch. What is to leave is in
-    // replies() then. `congested`: it met a queue on its way (RFC 3168).
+    // Takes a datagram that has come from a worker's address, in a relayed job from that at home, or from the
+    // switch. What is to leave is in replies() then. `congested`: it met a queue on its way (RFC 3168).
     void receive(std::span<const std::byte> datagram, unsigned worker, bool congested = false);
     void receive_relayed(std::span<const std::byte> datagram, bool congested = false);
 
@@ -93,6 +95,7 @@ class ServedJob {
         Announcement announced = {};
         bool has_words = false;
         bool combined = false;  // some packet has brought contributions of several workers
+        bool whole = false;     // it has brought those of all who use the switch
         bool final = false;
     };
     // The version that a chunk uses, and its words, if it has any; for tests. Throws std::invalid_argument if
@@ -132,6 +135,7 @@ class ServedJob {
     std::size_t share_;   // slots here
     std::size_t stride_;  // bytes of a DATA packet
     std::uint64_t all_;   // the bits of all workers
+    std::uint64_t away_;  // of those who use the switch
     std::vector<Version> versions_;
     std::vector<std::byte> memory_;
     std::vector<Outgoing> replies_;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <iterator>
+#include <numeric>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -246,8 +247,19 @@ void Server::take(const ReceivedMessage& received) {
     }
 }
 
-// Results for all go to one worker after another, so that those of neighbouring slots are one message; or to
-// the relay.
+std::vector<unsigned> Server::Served::receivers() const {
+    std::vector<unsigned> all(addresses.size());
+    std::iota(all.begin(), all.end(), 0U);
+    if (relayed()) {
+        all.erase(all.begin(), all.end() - 1);
+        if (const auto& home = sums.config().home) {
+            all.push_back(*home);
+        }
+    }
+    return all;
+}
+
+// Results for all go to one receiver after another, so that those of neighbouring slots are one message.
 void Server::send_replies(Served& served) {
     std::span<const Outgoing> replies = served.sums.replies();
     while (!replies.empty()) {
@@ -256,8 +268,7 @@ void Server::send_replies(Served& served) {
             replies, [&](const Outgoing& reply) { return (reply.destination == ServedJob::ALL) != to_all; });
         const auto count = static_cast<std::size_t>(end - replies.begin());
         if (to_all) {
-            const auto behind = static_cast<unsigned>(served.addresses.size());
-            for (unsigned to = served.relayed() ? behind - 1 : 0; to < behind; ++to) {
+            for (const unsigned to : served.receivers()) {
                 copies_.assign(replies.begin(), end);
                 for (Outgoing& copy : copies_) {
                     copy.destination = to;

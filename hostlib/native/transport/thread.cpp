@@ -93,7 +93,7 @@ bool Transport::run_commands(double now) {
 // segments the same way). To several servers whole groups leave.
 Transport::Blocked Transport::send(double now) {
     std::array<Outgoing, SENT_AT_ONCE> datagrams;
-    const std::size_t train = peers_.destinations.size() > 1
+    const std::size_t train = config_.ways_apart
                                   ? SENT_AT_ONCE
                                   : std::clamp<std::size_t>(engine_.stats().window / TRAINS, 1, BATCH);
     while (engine_.anything_to_send()) {
@@ -207,8 +207,8 @@ void Transport::gather() const {
     }
 }
 
-// Receives one batch with each socket that may have one. Answers that are no results come to a worker's own
-// address always, so they say nothing about multicast.
+// Receives one batch with each socket that may have one. Answers that are no results, and results of the
+// server at home, come to a worker's own address always, so they say nothing about multicast.
 void Transport::receive() {
     received_ = 0;
     if (results_ && readable_.results) {
@@ -219,9 +219,8 @@ void Transport::receive() {
         }
     }
     if (readable_.own) {
-        const std::uint64_t before = engine_.stats().packets_received;
         readable_.own = receive_from(socket_) == ReceiveBatch::MESSAGES;
-        stats_.unicast_in_a_row += engine_.stats().packets_received - before;
+        stats_.unicast_in_a_row += results_by_network_;
     }
 }
 
@@ -232,16 +231,23 @@ bool Transport::trusts(const sockaddr_in& source) const {
            std::ranges::any_of(peers_.sources, is_source);
 }
 
+bool Transport::is_home(const sockaddr_in& source) const {
+    return config_.home && same(peers_.destinations.back(), source);
+}
+
 // Returns the number of messages.
 std::size_t Transport::receive_from(const UdpSocket& socket) {
     ++stats_.receive_calls;
+    results_by_network_ = 0;
     const Received received = receiving_.receive(socket);
     stats_.messages_received += received.messages;
     const double now = seconds_now();
     receiving_.for_each(received.messages, [&](const ReceivedMessage& message) {
         const auto& [bytes, datagram_bytes, source, congested] = message;
         if (trusts(source)) {
+            const std::uint64_t before = engine_.stats().packets_received;
             engine_.receive(bytes, datagram_bytes, now, congested);
+            results_by_network_ += is_home(source) ? 0 : engine_.stats().packets_received - before;
             received_ += std::max<std::size_t>((bytes.size() + datagram_bytes - 1) / datagram_bytes, 1);
         }
     });

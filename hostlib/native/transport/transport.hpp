@@ -143,6 +143,7 @@ class Transport {
     void gather() const;
     void receive();
     bool trusts(const sockaddr_in& source) const;
+    bool is_home(const sockaddr_in& source) const;
     std::size_t receive_from(const UdpSocket& socket);
     void account(double now);
     void publish();
@@ -167,7 +168,8 @@ class Transport {
     std::vector<std::byte> packets_;  // room for one batch
     SendBatch sending_;
     ReceiveBatch receiving_;
-    std::size_t received_ = 0;  // datagrams in the last call of receive()
+    std::size_t received_ = 0;              // datagrams in the last call of receive()
+    std::uint64_t results_by_network_ = 0;  // in the last call of receive_from()
     struct {
         bool own = false;
         bool results = false;

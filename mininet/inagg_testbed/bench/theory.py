@@ -6,9 +6,9 @@ Bytes are those of elements, in each direction of the link. A step is a message 
 before the next is sent:
 
 inagg           S in one step: a contribution to the switch and, in the same round trip, the result from it.
-inagg-shared    S + S/k in 2 steps, with k servers, the greatest power of two of the ranks' processes. A rank sends its
-                contributions, and the results of its server's chunks; it receives their sums from the switch, and all
-                results.
+inagg-shared    S in 2 steps. A rank whose process runs one of the k servers sends the contributions to the other
+                servers' chunks, and the results of its server's chunks; it receives the sums of its server's chunks
+                from the switch, and the results of the others.
 inagg-shared-1  S in 2 steps: the server's link carries the sums, and the results once, for the switch to multicast.
 inagg-server    2(N-1)/N S in 2 steps. Each rank's process serves 1/N of the chunks: it sends (N-1)/N S to the others'
                 servers, and its server results of S/N to N-1 ranks; it receives as much.
@@ -32,7 +32,7 @@ from inagg_testbed.bench.plan import (
 
 _THEORIES: Mapping[str, Callable[[int], Theory]] = {
     INAGG: lambda _: Theory(1.0, "S", 1),
-    INAGG_SHARED: lambda workers: Theory(1 + 1 / (1 << (workers.bit_length() - 1)), "S + S/k", 2),
+    INAGG_SHARED: lambda _: Theory(1.0, "S", 2),
     INAGG_SHARED_1: lambda _: Theory(1.0, "S", 2),
     INAGG_SERVER: lambda workers: Theory(ring(workers).share, "2(N-1)/N S", 2),
     INAGG_SERVER_1: lambda workers: Theory(float(workers), "N S", 2),

@@ -15,7 +15,7 @@ from inagg_contract.constants import INAGG_PORT
 from inagg_contract.sizes import way_of
 from inagg_simulator.p4_switch import SlotRegisters, Station, Taken, headers, job_group
 from inagg_simulator.reference import AGAIN, DATA, EXPONENT, QUERY, RESULT
-from inagg_simulator.shared_fabric import Pool, SharedFabric, SharedJob, unwrap
+from inagg_simulator.shared_fabric import Pool, SharedFabric, SharedJob, homes_of, unwrap
 from inagg_simulator.slot_rules import shared as rules
 from inagg_simulator.slot_rules.packets import Packet, Query, Sum
 from inagg_simulator.slot_rules.shared import Slot
@@ -32,6 +32,8 @@ JOBS = (
     SharedJob(at=(0, 1, 1), slots=2, colocated=False),
     SharedJob(at=(0, 0), slots=2, colocated=False, priority=1),
 )
+# Each with a server in the processes of ranks 0 and 1.
+COLOCATED_JOBS = (SharedJob(at=(0, 1, 1), slots=2), SharedJob(at=(0, 0, 0), slots=2, priority=1))
 # Counters of packets that the rules are about.
 COUNTERS = (
     "slot_taken",
@@ -55,10 +57,10 @@ COUNTERS = (
 LEFTOVER = Slot(99, 1, 2**31 - 5, 0b01, Sum(0x20, 600, 0x20, 941, 0xABCDEF, (2**2048 - 1,)))
 
 
-def make_fabric(programs: Sequence[Switch]) -> SharedFabric:
+def make_fabric(programs: Sequence[Switch], jobs: Sequence[SharedJob] = JOBS) -> SharedFabric:
     """Two switches, s1 below s0, with two registered servers at s0."""
     pool = Pool(size=1, slot_versions=SLOT_VERSIONS, expiry_us=EXPIRY_US)
-    return SharedFabric(programs, (0,), JOBS, pool, servers=(0, 0), first_epoch=7)
+    return SharedFabric(programs, (0,), jobs, pool, servers=(0, 0), first_epoch=7)
 
 
 class Arrival(NamedTuple):
@@ -73,7 +75,7 @@ class Arrival(NamedTuple):
 
     @property
     def frame(self) -> bytes:
-        kind, packet, rank = self.content
+        kind, packet, rank, _ = self.content
         if self.has_bits:
             datagram = self.content.datagram
         elif isinstance(packet, Query):
@@ -97,15 +99,15 @@ class SharedSlot:
     def __init__(self, fabric: SharedFabric, name: str, chunks: int, start: Slot = Slot()) -> None:  # noqa: B008
         self.fabric, self.name, self.chunks, self.start = fabric, name, chunks, start
         self.jobs = {job.id: job for job in fabric.jobs if name in job.placement.tree.by_name}
-        self.priority = {job.id: one.priority for job, one in zip(fabric.jobs, JOBS, strict=True)}
+        self.priority = {job.id: job.placement.priority for job in fabric.jobs}
         self.packets = list(self._packets())
 
     def station(self, switch: str) -> Station:
         node = self.fabric.topology.by_name[switch]
         return Station(format_mac(node.mac), format_ip(node.ip), INAGG_PORT)
 
-    def _port_to(self, job: int, switch: str) -> int:
-        """The port that leads to a neighbour in the job's tree."""
+    def _port_to(self, switch: str) -> int:
+        """The port that leads to the other switch."""
         (link,) = self.fabric.topology.links
         assert {end.switch for end in link.ends} == {self.name, switch}
         return link.end_at(self.name).port
@@ -114,25 +116,36 @@ class SharedSlot:
         at = self.jobs[job].placement.tree.by_name[switch]
         return sum(1 << rank for rank in at.ranks) + sum(self._bits_below(job, below) for below in at.below)
 
-    def everybody(self, job: int) -> int:
-        """The bits of the job's ranks below this switch."""
-        return self._bits_below(job, self.name)
+    def everybody(self, job: int, chunk: int) -> int:
+        """The bits of the ranks below this switch that send it a chunk."""
+        home = self.home(job, chunk)
+        return self._bits_below(job, self.name) & ~(0 if home is None else 1 << home)
+
+    def way(self, job: int, chunk: int) -> int:
+        """The index of a chunk's server."""
+        return way_of(chunk, self.jobs[job].slots, len(self.ways(job)))
+
+    def home(self, job: int, chunk: int) -> int | None:
+        """The rank in whose process a chunk's server runs."""
+        return self.way(job, chunk) if homes_of(self.jobs[job]) else None
 
     def _host(self, ip: int) -> tuple[int, Station]:
-        """The port of a worker of this switch, and its addresses."""
+        """The port towards a host at this switch or below, and the host's addresses."""
         host = self.fabric.topology.host_at[ip]
         assert host.mac is not None
-        return host.place.port, Station(format_mac(host.mac), format_ip(ip), 0)
+        here = host.place.switch == self.name
+        port = host.place.port if here else self._port_to(host.place.switch)
+        return port, Station(format_mac(host.mac), format_ip(ip), 0)
 
     def ways(self, job: int) -> list[tuple[int, Station, int]]:
-        """Port, addresses and rank of what goes on: to the servers, or to the switch above."""
+        """Port, addresses and rank of what goes on to each server, by index: its own, or of the switch above."""
         made = self.jobs[job]
         at = made.placement.tree.by_name[self.name]
+        assert made.placement.servers is not None
         if at.above:
             (above,) = at.above
             rank = made.placement.tree.by_name[above].number_of(self.name)
-            return [(self._port_to(job, above), self.station(above), rank)]
-        assert made.placement.servers is not None
+            return [(self._port_to(above), self.station(above), rank)] * made.placement.servers.count
         ways = [(self._host(seat.ip), seat.udp_port) for seat in made.placement.servers.seats]
         return [(port, station._replace(udp_port=udp_port), 0) for (port, station), udp_port in ways]
 
@@ -146,16 +159,17 @@ class SharedSlot:
                     for content in self._of_members(job, chunk, 1 << rank, i):
                         yield from self._old_and_new(port, station, own, content, has_bits=False)
                 for below in at.below:
-                    port, station = self._port_to(job, below), self.station(below)
+                    port, station = self._port_to(below), self.station(below)
                     bits = self._bits_below(job, below)
                     for content in self._of_members(job, chunk, bits, at.number_of(below)):
                         yield from self._old_and_new(port, station, own, content, has_bits=True)
-                for port, station, _ in self.ways(job):
+                for port, station, _ in dict.fromkeys(self.ways(job)):
                     label = Packet(job, made.placement.epoch, chunk, 0, Sum(0x3F, 500, 0x3F, 841, 77, (5,)))
                     to = job_group(job) if at.above else own
+                    home = self.home(job, chunk) or 0
                     for content in (
-                        Relayed(DATA | RESULT, label, 0),
-                        Relayed(EXPONENT | RESULT, label._replace(sum=label.sum._replace(words=())), 0),
+                        Relayed(DATA | RESULT, label, home),
+                        Relayed(EXPONENT | RESULT, label._replace(sum=label.sum._replace(words=())), home),
                         Relayed(DATA | QUERY | RESULT, Query(*label[:4]), 0),
                     ):
                         yield Arrival(port, station, to, content, has_bits=False)
@@ -180,12 +194,12 @@ class SharedSlot:
             yield Arrival(port, sender, to, content, has_bits, expired)
 
     def step(self, state: Slot, arrival: Arrival) -> After[Slot]:
-        kind, packet, _ = arrival.content
+        kind, packet = arrival.content[:2]
         if kind & RESULT:
             what = FromAbove.ANSWER if kind & QUERY else FromAbove.RESULT
             after, leaves, counters = rules.from_above(state, packet, what)
             return After(after, self._to_members(arrival.content) if leaves else [], sorted(counters))
-        everybody = self.everybody(packet.job)
+        everybody = self.everybody(packet.job, packet.chunk)
         if isinstance(packet, Query):
             return self._sent_on(state, kind, rules.ask(state, packet, everybody), ["query_forwarded"])
         lower = self.priority.get(state.job, 0) < self.priority[packet.job]
@@ -201,15 +215,18 @@ class SharedSlot:
             return After(state, [], counters)
         if left.job not in self.jobs:
             return After(state, [], sorted([*counters, "no_server"]))
-        ways = self.ways(left.job)
-        port, to, rank = ways[way_of(left.chunk, self.jobs[left.job].placement.slots, len(ways))]
+        port, to, rank = self.ways(left.job)[self.way(left.job, left.chunk)]
         return After(state, [Left(port, to, Relayed(kind, left, rank).datagram)], counters)
 
     def _to_members(self, content: Relayed) -> list[Left]:
         job, at = content.packet.job, self.jobs[content.packet.job].placement.tree.by_name[self.name]
-        ports = [self._host(self.jobs[job].members[rank].ip)[0] for rank in at.ranks]
-        ports += [self._port_to(job, below) for below in at.below]
-        kind, packet, rank = content
+        kind, packet, rank, _ = content
+        ports = [
+            self._host(self.jobs[job].members[member].ip)[0]
+            for member in at.ranks
+            if member != self.home(job, packet.chunk)
+        ]
+        ports += [self._port_to(below) for below in at.below]
         assert isinstance(packet, Packet)
         return [Left(port, job_group(job), encode(kind, rank, packet, packet.sum)) for port in sorted(ports)]
 
@@ -224,10 +241,7 @@ class SharedSlotInP4:
         program.process(0, b"", 0.0)  # the program's clock starts with its first frame
 
     def _taken(self, slot: Slot, time: int) -> Taken:
-        way = 0
-        if slot.job in self.model.jobs:
-            slots = self.model.jobs[slot.job].placement.slots
-            way = way_of(slot.chunk, slots, len(self.model.ways(slot.job)))
+        way = self.model.way(slot.job, slot.chunk) if slot.job in self.model.jobs else 0
         return Taken(way, self.model.priority.get(slot.job, 0), time)
 
     def __call__(self, state: Slot, path: Sequence[Arrival], arrival: Arrival) -> After[Slot]:

@@ -196,14 +196,18 @@ class LeasedInServer:
 
 
 class Relayed(NamedTuple):
-    """A packet of a switch with shared slots. rank: that its header says."""
+    """A packet of a switch with shared slots, or of the rank at home. rank: that its header says."""
 
     kind: int
     packet: Packet | Query
     rank: int
+    direct: bool = False
 
     @property
     def datagram(self) -> bytes:
+        if self.direct:
+            carried = number(9) if isinstance(self.packet, Query) else self.packet.sum
+            return encode(self.kind, self.rank, self.packet, carried)
         if isinstance(self.packet, Query):
             bits = self.packet.asker.to_bytes(8, "big") + self.packet.waits_with.to_bytes(8, "big")
             return encode(self.kind, self.rank, self.packet, number(9)) + bits
@@ -215,12 +219,13 @@ class Relayed(NamedTuple):
 class BehindShared:
     """A job of three workers with one slot in a server, which gets partial sums of any of them.
 
-    exponents: the workers that may also send EXPONENT packets.
+    exponents: the workers that may also send EXPONENT packets. home: the worker that sends to the server directly.
     """
 
     chunks: int
     exponents: tuple[int, ...] = (0,)
     workers: int = 3
+    home: int | None = None
 
     @property
     def everybody(self) -> int:
@@ -245,6 +250,11 @@ class BehindShared:
                 yield Relayed(EXPONENT, Packet(*at, 1 << worker, carried), rank=0)
             for worker, waits_with in product(range(self.workers), range(self.everybody + 1)):
                 yield Relayed(DATA | QUERY, Query(*at, 1 << worker, waits_with), rank=worker)
+            if self.home is not None:
+                for kind in (DATA, EXPONENT):
+                    own = Packet(*at, 1 << self.home, contributed(chunk, self.home, kind))
+                    yield Relayed(kind, own, self.home, direct=True)
+                yield Relayed(DATA | QUERY, Query(*at, 1 << self.home, 0), self.home, direct=True)
 
     def step(self, state: State, packet: Relayed) -> After[State]:
         chunk = packet.packet.chunk
@@ -275,7 +285,8 @@ class BehindShared:
             Leaves.RESULT_AGAIN: [*senders],
             Leaves.NOTHING: [],
         }
-        return [(to, encode(kind, packet.rank, packet.packet, carried)) for to in receivers[leaves]]
+        rank = packet.rank if self.home is None or leaves is not Leaves.RESULT else self.home
+        return [(to, encode(kind, rank, packet.packet, carried)) for to in receivers[leaves]]
 
 
 @dataclass
@@ -290,10 +301,21 @@ class RelayedServer:
 
     def __call__(self, state: State, path: Sequence[Relayed], packet: Relayed) -> After[State]:
         (server,) = make_servers(
-            1, job=JOB, epoch=EPOCH, slots=1, words=1, workers=self.model.workers, relayed=True
+            1,
+            job=JOB,
+            epoch=EPOCH,
+            slots=1,
+            words=1,
+            workers=self.model.workers,
+            relayed=True,
+            homes=[] if self.model.home is None else [self.model.home],
         )
+
+        def receive(one: Relayed) -> list[tuple[int | None, bytes]]:
+            return server.receive(self.datagrams[one], one.rank if one.direct else None)
+
         for one in path:
-            server.receive(self.datagrams[one], None)
+            receive(one)
         before = Counter(server.counts)
-        sent = server.receive(self.datagrams[packet], None)
+        sent = receive(packet)
         return After(held_by(server), sent, sorted((Counter(server.counts) - before).elements()))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a server's chunks were summed: in switches, in both, or in servers alone."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -25,8 +26,8 @@ def relayed(chunk: int, ranks: Sequence[int], kind: int = reference.DATA) -> byt
     return contribution(chunk, ranks[0], kind, members.to_bytes(8, "big"))
 
 
-def new_job(workers: int, *, relayed: bool = True, slots: int = 4) -> ServedJob:
-    return ServedJob(make_shape(workers, slots=slots, words=WORDS), relayed=relayed)
+def new_job(workers: int, *, relayed: bool = True, slots: int = 4, home: int | None = None) -> ServedJob:
+    return ServedJob(make_shape(workers, slots=slots, words=WORDS), relayed=relayed, home=home)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,46 @@ def test_a_chunk_counts_where_it_was_summed(packets: list[tuple[int, ...]], wher
     for ranks in [*packets, (0, 1, 2)]:  # all have the result already
         job.receive(relayed(0, ranks), None)
     assert job.chunks == expected
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
+@pytest.mark.parametrize(
+    ("packets", "where"),
+    [([(1, 2, 3)], "switches"), ([(1, 2), (3,)], "both"), ([(1,), (2,), (3,)], "servers")],
+)
+def test_the_rank_at_home_does_not_count(packets: list[tuple[int, ...]], where: str, first: bool) -> None:
+    """Its contribution never passes the switch."""
+    job = new_job(4, home=0)
+    own = (contribution(0, 0), 0)
+    others = [(relayed(0, ranks), None) for ranks in packets]
+    sent = []
+    for datagram, worker in [own, *others] if first else [*others, own]:
+        sent += job.receive(datagram, worker)
+    assert [(to, reference.decode(left).rank) for to, left in sent] == [(None, 0)]
+    assert job.chunks == {"switches": 0, "both": 0, "servers": 0} | {where: 1}
+
+
+def test_with_one_rank_besides_that_at_home_the_switch_adds_nothing() -> None:
+    job = new_job(2, home=1)
+    job.receive(contribution(0, 1), 1)
+    job.receive(relayed(0, (0,)), None)
+    assert job.chunks == {"switches": 0, "both": 0, "servers": 1}
+
+
+def test_only_the_rank_at_home_comes_past_the_switch() -> None:
+    job = new_job(3, home=1)
+    job.receive(contribution(0, 0), 0)
+    job.receive(contribution(0, 1), 2)
+    assert +Counter(job.counts) == {"not_admitted": 2}
+    job.receive(contribution(0, 1), 1)
+    assert job.counts["started"] == 1
+
+
+def test_home_is_a_worker_of_a_relayed_job() -> None:
+    with pytest.raises(ValueError, match="home is a worker of a relayed job"):
+        new_job(2, home=2)
+    with pytest.raises(ValueError, match="home is a worker of a relayed job"):
+        new_job(2, relayed=False, home=0)
 
 
 def test_a_version_that_starts_again_does_not_remember_how_it_was_summed() -> None:
