@@ -153,7 +153,7 @@ def test_every_switch_of_a_tree_combines_and_the_weights_are_the_same(
 
 def test_the_benchmark_says_how_much_the_switch_has_summed(tmp_path: Path) -> None:
     figures = tmp_path / "rows.json"
-    options = ["--workers", "2", "--elements", "100000", "--link", "1gbit", "--iters", "3"]
+    options = ["--workers", "3", "--elements", "100000", "--link", "1gbit", "--iters", "3"]
     backends = ["--backend", "inagg:32", "--backend", "inagg-shared:32", "--backend", "inagg-shared:16"]
     arguments = ["bench", "allreduce", *options, *backends, "--json", str(figures)]
     done = inagg(*arguments, "--results", str(tmp_path / "results"))

@@ -387,6 +387,14 @@ def suite(
             "rates, with two types and two sizes: a quarter of an hour. matrix.md in the folder is the table.",
         ),
     ] = False,
+    contention: Annotated[
+        bool,
+        typer.Option(
+            "--contention",
+            help="Instead compare jobs on leased and on shared slots while slots become scarce, at three rates: twenty "
+            "minutes. contention.md and contention.png in the folder show them.",
+        ),
+    ] = False,
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
@@ -397,10 +405,15 @@ def suite(
     Example: inagg bench suite --quick
     """
     with errors_explained():
+        if matrix and contention:
+            raise ConfigurationError("give --matrix or --contention")
+        if (matrix or contention) and backend:
+            raise ConfigurationError("--matrix and --contention have their own backends: leave --backend out")
         if matrix:
-            if backend:
-                raise ConfigurationError("--matrix has its own backends: leave --backend out")
             _matrix(folder, results, quick=quick, program=p4)
+            return
+        if contention:
+            _contention(folder, results, quick=quick, program=p4)
             return
         from inagg_testbed.bench.report import TARGETS_HEADER, target_rows, write_report
         from inagg_testbed.bench.suite import BACKENDS, Suite, run_suite
@@ -432,3 +445,18 @@ def _matrix(folder: Path, results: Path, *, quick: bool, program: Path | None) -
         )
     console.print(f"{folder / 'matrix.md'} has all figures", highlight=False, soft_wrap=True)
     _exit_if_wrong(wrong)
+
+
+def _contention(folder: Path, results: Path, *, quick: bool, program: Path | None) -> None:
+    from inagg_testbed.bench.jobs.contention import Contention, run_contention
+
+    make_folder(folder)
+    with ProgressView(console) as view:
+        run_contention(
+            Contention(quick=quick, program=program),
+            folder,
+            results,
+            on_stage=view.stage,
+            on_progress=view.update,
+        )
+    console.print(f"{folder / 'contention.md'} has all figures", highlight=False, soft_wrap=True)
