@@ -32,7 +32,11 @@ SETTINGS = {
     "2 jobs of 3 workers": Setting(OF_THREE, chunks=1, jobs=2),
     "2 leaves": Setting(LEAVES, chunks=3),
     "2 leaves of 2 workers": Setting(((0, 1), (2, 3)), chunks=2),
-    "a leaf, and a worker at the server": Setting(((0, 1), 2), chunks=3),
+    # A rank at home is a worker at the server.
+    "a switch, and a rank at home": Setting(((0, 1), 2), chunks=3),
+    "a switch of 3 workers, and a rank at home": Setting(((0, 1, 2), 3), chunks=1),
+    "a leaf below a switch, and a rank at home": Setting((((0, 1), 2), 3), chunks=1),
+    "2 jobs, and a rank at home of each": Setting(((0, 1), 2), chunks=1, jobs=2),
     "a leaf below a switch": Setting(CHAIN, chunks=2),
     "across the wrap of chunk numbers": Setting(ONE, chunks=4, first_chunk=2**32 - 2),
     "a slot that another epoch left": Setting(

@@ -25,6 +25,8 @@ from inagg_controller.switch.entries import (
 # 2^32 divided by the golden ratio (Knuth, The Art of Computer Programming, 6.4). It is odd, so jobs with successive
 # numbers get different places.
 _SPREAD = 2654435769
+# Servers in ranks' processes up to which the switch sends such a rank no copy of its own server's results.
+_MOST_HOMES = 8
 
 
 def entries_of(job: Job, topology: Topology, limits: Limits) -> dict[str, JobEntries]:
@@ -82,7 +84,12 @@ def _sharing(job: Job, share: ServerShare, switch: TreeSwitch, topology: Topolog
 
 
 def _home_ports(job: Job, switch: TreeSwitch, homes: Collection[int]) -> dict[int, int]:
-    """The ports of ranks that have a server in their process and no other rank behind their port, by rank."""
+    """The ports of ranks that have a server in their process and no other rank behind their port, by rank.
+
+    None of many: each makes another set of ports that results go to, and the copy costs a link little.
+    """
+    if len(homes) > _MOST_HOMES:
+        return {}
     ports = {rank: _worker(job, rank, rank).port for rank in switch.ranks}
     behind = Counter(ports.values())
     return {rank: port for rank, port in ports.items() if rank in homes and behind[port] == 1}

@@ -383,10 +383,8 @@ def _begin(
         else:
             job = _reach_servers(client, status, ends.own, options.setup_timeout_s, check)
             servers = [(server.ip, server.udp_port) for server in job.servers]
-            home = [index for index, server in enumerate(job.servers) if server.rank == rank]
-            route = Route(
-                aggregator=aggregator, servers=servers, home=home[0] if home and aggregator else None
-            )
+            own = next((index for index, server in enumerate(job.servers) if server.rank == rank), None)
+            route = Route(aggregator=aggregator, servers=servers, home=own if aggregator else None)
             status = status.model_copy(update={"servers": job.servers})
         sockets = Sockets(
             socket_fd=ends.udp.fileno(), results_fd=None if results is None else results.fileno()

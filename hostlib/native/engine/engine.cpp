@@ -134,8 +134,9 @@ bool Engine::in_window(const Slot& slot, unsigned before) const {
 }
 
 bool Engine::window_limits() const {
-    return std::ranges::any_of(
-        ready_, [this](const SlotList& ready) { return !ready.empty() && !in_window(*ready.front(), 0); });
+    return std::ranges::any_of(ready_, [this](const SlotList& ready) {
+        return !ready.empty() && !config_.at_home(ready.front()->chunk()) && !in_window(*ready.front(), 0);
+    });
 }
 
 // Whether an older chunk waits for its lanes only, which a device is making. That one goes first: ranks that
@@ -198,10 +199,10 @@ std::size_t Engine::to_send(std::span<std::byte> memory, std::span<Outgoing> out
 }
 
 // Lets out what the window permits, at most so many packets, and bytes in this host's memory. Chunks to one
-// destination leave together, so that they can be one message. Ranks begin with different ones.
+// destination leave together, so that they can be one message. Ranks begin with different servers.
 void Engine::release(std::size_t most, std::size_t bytes) {
     for (std::size_t i = 0; i < ready_.size(); ++i) {
-        SlotList& ready = ready_[(config_.rank + i) % ready_.size()];
+        SlotList& ready = ready_[((config_.ways_apart ? config_.rank : 0) + i) % ready_.size()];
         Slot* last = nullptr;
         Slot* slot = ready.front();
         for (unsigned before = 0; slot != nullptr && most > 0; ++before, --most) {

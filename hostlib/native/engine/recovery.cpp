@@ -98,7 +98,7 @@ bool Recovery::answered(Slot& slot, std::uint32_t query_number, bool again, doub
         lossy_until_ = sendings_ + LOSS_MEMORY;
         progress_at_ = probe_timer_from_ = now;
         probes_in_a_row_ = held_in_a_row_ = 0;
-        round_trip_.lost = true;
+        round_trip_.lost |= !config_.at_home(slot.chunk());
     } else {
         ++held_in_a_row_;
     }
@@ -176,7 +176,9 @@ void Recovery::measure(const Slot& last, unsigned count, double now) {
         after = &way;
         slot = SlotList::previous(*slot);
     }
-    end_round_trip(last.sending());
+    if (!config_.at_home(last.chunk())) {
+        end_round_trip(last.sending());
+    }
 }
 
 // An answer names its query, so it is always an RTT. In a tree it may be that to the leaf alone, so it is not
@@ -184,13 +186,18 @@ void Recovery::measure(const Slot& last, unsigned count, double now) {
 void Recovery::measure_answer(const Slot& slot, const Query& query, bool shows_losses, double now) {
     Way& way = way_of(slot);
     const double rtt = now - query.sent_at;
-    rtt_.measure(rtt);
-    way.measure(rtt);
+    const bool crosses = !config_.at_home(slot.chunk());
+    if (crosses) {
+        rtt_.measure(rtt);
+        way.measure(rtt);
+    }
     way.answer.rtt = std::max(rtt, way.answer.rtt + (rtt - way.answer.rtt) / PEAK_MEMORY);
     way.answer.sending = std::max(way.answer.sending, query.sending);
     if (shows_losses) {
         way.loss = way.answer.sending;
-        end_round_trip(query.sending);
+        if (crosses) {
+            end_round_trip(query.sending);
+        }
     }
 }
 
@@ -272,7 +279,8 @@ std::optional<double> Recovery::held_deadline() const {
         return std::nullopt;
     }
     const Slot& slot = *held_.front();
-    return slot.sent_at() + HELD_RTTS * way_of(slot).answer.rtt;
+    // The others' packets take an RTT of the network also to a server at home.
+    return slot.sent_at() + HELD_RTTS * std::max(way_of(slot).answer.rtt, config_.home ? rtt_.srtt() : 0);
 }
 
 // When silence has lasted so long that the switch is to be asked about one chunk. One is enough: if more is

@@ -182,12 +182,11 @@ Outcome ServedJob::contribute(const Packet& packet, std::size_t place) {
     return starts ? Outcome::started : Outcome::added;
 }
 
-// `packet`: the last one. A result says in its rank whose server it comes from: the switch sends that rank no
-// copy.
+// `packet`: the last one.
 void ServedJob::complete(std::size_t place, const Packet& packet) {
     Version& version = versions_[place];
     version.final = true;
-    reply(place, packet.header.kind, config_.home.value_or(packet.header.rank), ALL);
+    reply(place, packet.header, ALL);
     count(Outcome::completed);
     if (version.has_words) {
         const SummedIn summed = !version.combined ? SummedIn::servers
@@ -200,7 +199,7 @@ void ServedJob::complete(std::size_t place, const Packet& packet) {
 void ServedJob::resend(std::size_t place, const Packet& packet) {
     for (unsigned worker = 0; worker < config_.job.workers; ++worker) {
         if ((packet.members >> worker & 1) != 0) {
-            reply(place, packet.header.kind, packet.header.rank, worker);
+            reply(place, packet.header, worker);
         }
     }
 }
@@ -252,15 +251,17 @@ Outcome ServedJob::answer(const Packet& query, const Version& version) {
     return held ? Outcome::query_held : Outcome::query_again;
 }
 
-void ServedJob::reply(std::size_t place, Kind kind, unsigned rank, unsigned destination) {
+// `answered`: of the packet because of which it leaves. A result says in its rank whose server it comes from:
+// the switch sends that rank no copy.
+void ServedJob::reply(std::size_t place, const Header& answered, unsigned destination) {
     const Version& version = versions_[place];
-    const Kind result = result_of(kind);
+    const Kind result = result_of(answered.kind);
     const auto datagram = datagram_at(place).first(datagram_bytes(result, config_.job.words));
     if (!version.has_words) {  // the memory may still have those of another chunk
         std::ranges::fill(datagram.subspan(HEADER_BYTES), std::byte{0});
     }
     encode({.kind = result,
-            .rank = static_cast<std::uint8_t>(rank),
+            .rank = static_cast<std::uint8_t>(config_.home.value_or(answered.rank)),
             .job = config_.job.number,
             .announced = version.announced,
             .epoch = config_.job.epoch,

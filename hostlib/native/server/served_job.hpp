@@ -124,7 +124,7 @@ class ServedJob {
     void complete(std::size_t place, const Packet& packet);
     void count(Outcome outcome) { ++counts_[static_cast<std::size_t>(outcome)]; }
     bool is_own(std::uint32_t chunk) const { return ways_.of(chunk) == config_.index; }
-    void reply(std::size_t place, Kind kind, unsigned rank, unsigned destination);
+    void reply(std::size_t place, const Header& answered, unsigned destination);
     std::size_t place_of(std::uint32_t chunk) const;
     std::span<std::byte> datagram_at(std::size_t place) {
         return std::span(memory_).subspan(place * stride_, stride_);

@@ -51,8 +51,14 @@ void Server::serve(const ServedJobConfig& config, std::span<const UdpAddress> wo
                                                       " workers");
     std::vector<sockaddr_in> addresses;
     std::ranges::transform(workers, std::back_inserter(addresses), to_sockaddr);
+    std::vector<unsigned> receivers(config.job.workers);
+    std::iota(receivers.begin(), receivers.end(), 0U);
     if (relay) {
+        receivers = {config.job.workers};
         addresses.push_back(to_sockaddr(*relay));
+    }
+    if (config.home) {
+        receivers.push_back(*config.home);
     }
     call([&] {
         const auto known = jobs_.find(config.job.number);
@@ -68,7 +74,7 @@ void Server::serve(const ServedJobConfig& config, std::span<const UdpAddress> wo
         }
         ServedJob sums(config);
         jobs_.erase(config.job.number);
-        jobs_.emplace(config.job.number, Served{std::move(sums), std::move(addresses)});
+        jobs_.emplace(config.job.number, Served{std::move(sums), std::move(addresses), std::move(receivers)});
         stats_.memory = stats_.memory - freed + config.memory();
         std::size_t packets = 0;
         for (const auto& [_, served] : jobs_) {
@@ -247,18 +253,6 @@ void Server::take(const ReceivedMessage& received) {
     }
 }
 
-std::vector<unsigned> Server::Served::receivers() const {
-    std::vector<unsigned> all(addresses.size());
-    std::iota(all.begin(), all.end(), 0U);
-    if (relayed()) {
-        all.erase(all.begin(), all.end() - 1);
-        if (const auto& home = sums.config().home) {
-            all.push_back(*home);
-        }
-    }
-    return all;
-}
-
 // Results for all go to one receiver after another, so that those of neighbouring slots are one message.
 void Server::send_replies(Served& served) {
     std::span<const Outgoing> replies = served.sums.replies();
@@ -268,7 +262,7 @@ void Server::send_replies(Served& served) {
             replies, [&](const Outgoing& reply) { return (reply.destination == ServedJob::ALL) != to_all; });
         const auto count = static_cast<std::size_t>(end - replies.begin());
         if (to_all) {
-            for (const unsigned to : served.receivers()) {
+            for (const unsigned to : served.receivers) {
                 copies_.assign(replies.begin(), end);
                 for (Outgoing& copy : copies_) {
                     copy.destination = to;

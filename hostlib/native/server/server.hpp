@@ -66,10 +66,9 @@ class Server {
     struct Served {
         ServedJob sums;
         std::vector<sockaddr_in> addresses;  // of the workers, and behind them of the relay if there is one
+        std::vector<unsigned> receivers;     // of results for all, by address
 
         bool relayed() const { return sums.config().relayed; }
-        // Where results for all go.
-        std::vector<unsigned> receivers() const;
         bool take(std::span<const std::byte> datagram, unsigned rank, const sockaddr_in& source,
                   bool congested);
     };

@@ -46,12 +46,14 @@ EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, std::opti
         stats.receive_buffer =
             std::min(stats.receive_buffer, results->reserve_receive_buffer(stats.receive_buffer_wanted));
     }
+    // Without a socket for results of their own, those of the server at home come besides.
+    const std::size_t windows = config.home && !results ? 2 : 1;
     config.window_limit = static_cast<std::uint32_t>(
-        std::clamp<std::size_t>(stats.receive_buffer / packet, 1, config.job.slots));
+        std::clamp<std::size_t>(stats.receive_buffer / packet / windows, 1, config.job.slots));
     // Whole messages: a window that ends within one makes shorter ones, here and behind the switch. The
     // engine itself makes those to several servers whole.
     const std::uint32_t message = datagrams_in_message(datagram_bytes(Kind::data, config.job.words));
-    if (config.destinations() == 1 && config.window_limit > message) {
+    if (!config.ways_apart && config.window_limit > message) {
         config.window_limit -= config.window_limit % message;
     }
     return config;
@@ -79,7 +81,7 @@ Transport::Transport(const EngineConfig& config, UdpSocket socket, std::optional
       results_(std::move(results)),
       peers_(std::move(peers)),
       engine_(bounded_by_buffer(config, socket_, results_, stats_)),
-      packets_((peers_.destinations.size() > 1 ? SENT_AT_ONCE / BATCH : 1) * MAX_DATAGRAM) {
+      packets_((config.ways_apart ? SENT_AT_ONCE / BATCH : 1) * MAX_DATAGRAM) {
     stats_.engine = engine_.stats();
     shared_.stats = stats_;
     thread_.start([this] { loop(); }, [this] { ended(); });

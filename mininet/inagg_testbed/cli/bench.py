@@ -391,8 +391,8 @@ def suite(
         bool,
         typer.Option(
             "--contention",
-            help="Instead compare jobs on leased and on shared slots while slots become scarce, at three rates: twenty "
-            "minutes. contention.md and contention.png in the folder show them.",
+            help="Instead compare jobs on leased and on shared slots while slots become scarce, at three rates: a "
+            "quarter of an hour. contention.md and contention.png in the folder show them.",
         ),
     ] = False,
     results: ResultsOption = Path("results"),

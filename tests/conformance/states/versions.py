@@ -285,7 +285,7 @@ class BehindShared:
             Leaves.RESULT_AGAIN: [*senders],
             Leaves.NOTHING: [],
         }
-        rank = packet.rank if self.home is None or leaves is not Leaves.RESULT else self.home
+        rank = packet.rank if self.home is None else self.home
         return [(to, encode(kind, rank, packet.packet, carried)) for to in receivers[leaves]]
 
 

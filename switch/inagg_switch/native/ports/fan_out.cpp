@@ -14,8 +14,8 @@ namespace {
 constexpr unsigned kOften = 256;
 constexpr uint64_t kIdleUs = 10'000'000;
 // Limits, so that sets that change all the time (random loss on many ports) cost little.
-constexpr size_t kMostDevices = 16;
-constexpr size_t kMostCandidates = 32;
+constexpr size_t kMostDevices = 32;
+constexpr size_t kMostCandidates = 64;
 // Of a device's queue. It is sent after each burst.
 constexpr size_t kQueueFrames = 256;
 constexpr size_t kQueueBytes = size_t{4} << 20;
