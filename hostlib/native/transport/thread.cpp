@@ -219,8 +219,10 @@ void Transport::receive() {
         }
     }
     if (readable_.own) {
+        const std::uint64_t before = engine_.stats().packets_received;
+        from_home_ = 0;
         readable_.own = receive_from(socket_) == ReceiveBatch::MESSAGES;
-        stats_.unicast_in_a_row += results_by_network_;
+        stats_.unicast_in_a_row += engine_.stats().packets_received - before - from_home_;
     }
 }
 
@@ -238,16 +240,16 @@ bool Transport::is_home(const sockaddr_in& source) const {
 // Returns the number of messages.
 std::size_t Transport::receive_from(const UdpSocket& socket) {
     ++stats_.receive_calls;
-    results_by_network_ = 0;
     const Received received = receiving_.receive(socket);
     stats_.messages_received += received.messages;
     const double now = seconds_now();
     receiving_.for_each(received.messages, [&](const ReceivedMessage& message) {
         const auto& [bytes, datagram_bytes, source, congested] = message;
         if (trusts(source)) {
-            const std::uint64_t before = engine_.stats().packets_received;
+            const bool home = is_home(source);
+            const std::uint64_t before = home ? engine_.stats().packets_received : 0;
             engine_.receive(bytes, datagram_bytes, now, congested);
-            results_by_network_ += is_home(source) ? 0 : engine_.stats().packets_received - before;
+            from_home_ += home ? engine_.stats().packets_received - before : 0;
             received_ += std::max<std::size_t>((bytes.size() + datagram_bytes - 1) / datagram_bytes, 1);
         }
     });

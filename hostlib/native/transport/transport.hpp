@@ -168,8 +168,8 @@ class Transport {
     std::vector<std::byte> packets_;  // room for one batch
     SendBatch sending_;
     ReceiveBatch receiving_;
-    std::size_t received_ = 0;              // datagrams in the last call of receive()
-    std::uint64_t results_by_network_ = 0;  // in the last call of receive_from()
+    std::size_t received_ = 0;     // datagrams in the last call of receive()
+    std::uint64_t from_home_ = 0;  // results of the server at home, in the last call of receive()
     struct {
         bool own = false;
         bool results = false;
