@@ -203,6 +203,21 @@ def test_ranks_behind_one_port_get_a_copy_of_each_result() -> None:
     assert values(made, HOME) == []
 
 
+@pytest.mark.parametrize(("workers", "skipped"), [(8, 8), (15, 8), (16, 0)])
+def test_the_switch_skips_no_copy_for_many_servers(workers: int, skipped: int) -> None:
+    """Each makes another set of ports that results go to."""
+    table = shared_table(slot_versions=256, shared_slots=64, host_share=1.0)
+    job = colocated(table, workers=workers, slots=16)
+    for rank in range(workers):
+        table.register(job.id, member(rank), 0.0)
+    (effect,) = table.switches.effects
+    assert isinstance(effect, Install)
+    made = effect.entries["s1"]
+    ((_, share),) = values(made, SHARING)
+    assert share["homes"] == (1 << share["servers"]) - 1
+    assert len(values(made, HOME)) == skipped
+
+
 def test_a_rank_without_a_server_gets_all_results_from_the_switch() -> None:
     table = shared_table()
     add_server(table)
