@@ -28,7 +28,7 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
 
     bit<32> slot;
     bit<16> job;         // of what leaves
-    bit<8> way;          // the number of its server
+    bit<8> way;          // the number of its server, or 0 for the switch above
     bit<8> priority;     // of the packet's job
     bit<48> expiry;      // microseconds after which what was taken may be evicted
     bit<32> owner;
@@ -39,8 +39,8 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
     bool expired;        // what is in the slot is too old
 
     // The slots from `base` on, a power of two of them: chunks that follow one another have slots of their own. `offset`
-    // spreads the jobs. `servers` is a power of two too; 2^run_bits chunks in a row go to one. `homes`: the ranks that
-    // have servers in their processes, number r at rank r. Such a rank's packets go to its server past the switches.
+    // spreads the jobs. `servers` is a power of two too; 1 below another switch. 2^run_bits chunks in a row go to one.
+    // `homes`: the ranks that send the chunks of the server in their process to it, past this switch; rank r has number r.
     // `mac`, `ip`: this switch's. What leaves may be another job's than the packet's, whatever that was addressed to.
     action share(bit<32> base, bit<32> mask, bit<32> offset, bit<8> servers, bit<8> run_bits, member_bitmap_t homes,
                  bit<8> job_priority, bit<48> expiry_us, mac_address_t mac, ipv4_address_t ip) {

@@ -185,10 +185,10 @@ def make_jobs(
     return made, installs
 
 
-def homes_of(job: Job) -> list[int]:
-    """The ranks in whose processes the servers run, by index; none of registered servers."""
+def homes_of(job: Job) -> Sequence[int]:
+    """The ranks that send to the servers in their own processes past the switch, by index of the server."""
     assert job.placement.servers is not None
-    return [seat.rank for seat in job.placement.servers.seats if seat.rank is not None]
+    return job.placement.servers.homes if len(job.placement.tree.switches) == 1 else ()
 
 
 class SharedFabric(Fabric):

@@ -66,11 +66,11 @@ def test_partial_sums_go_to_the_root_and_from_there_to_the_servers() -> None:
     made = installed(table, create(table))
     for number, leaf in enumerate(("leaf1", "leaf2")):
         ((_, share),) = values(made[leaf], SHARING)
-        assert share["servers"] == 4
+        assert (share["servers"], share["homes"]) == (1, 0)
         up = {"port": 101, "mac": 0x024941000003, "ip": SPINE1, "udp_port": INAGG_PORT, "rank": number}
-        assert values(made[leaf], SERVER) == [({"job": 1, "server": rank}, up) for rank in range(4)]
+        assert values(made[leaf], SERVER) == [({"job": 1, "server": 0}, up)]
     ((_, share),) = values(made["spine1"], SHARING)
-    assert share["servers"] == 4
+    assert (share["servers"], share["homes"]) == (4, 0)
     assert values(made["spine1"], SERVER) == [
         (
             {"job": 1, "server": rank},

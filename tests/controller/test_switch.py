@@ -137,7 +137,6 @@ def test_a_job_on_shared_slots_leads_to_its_servers(switch: P4RuntimeSwitch, fak
         offset=12,
         bits=bits,
         servers=servers,
-        server_count=2,
         homes=(0, 1),
         home_ports={0: 1},
         priority=255,

@@ -62,7 +62,7 @@ def _entries(job: Job, switch: TreeSwitch, topology: Topology, limits: Limits) -
 
 def _sharing(job: Job, share: ServerShare, switch: TreeSwitch, topology: Topology, limits: Limits) -> Sharing:
     routes = [(seat, _route(job, seat, topology)) for seat in share.seats]
-    homes = tuple(seat.rank for seat in share.seats if seat.rank is not None)
+    homes = share.homes if len(job.placement.tree.switches) == 1 else ()
     return Sharing(
         base=limits.leasable,
         size=limits.shared_slots,
@@ -75,7 +75,6 @@ def _sharing(job: Job, share: ServerShare, switch: TreeSwitch, topology: Topolog
             for seat, route in routes
             if switch.name in route
         ),
-        server_count=share.count,
         homes=homes,
         home_ports=_home_ports(job, switch, homes),
         priority=job.placement.priority,
@@ -84,7 +83,7 @@ def _sharing(job: Job, share: ServerShare, switch: TreeSwitch, topology: Topolog
 
 
 def _home_ports(job: Job, switch: TreeSwitch, homes: Collection[int]) -> dict[int, int]:
-    """The ports of ranks that have a server in their process and no other rank behind their port, by rank.
+    """The ports of ranks at home that have no other rank behind their port, by rank.
 
     None of many: each makes another set of ports that results go to, and the copy costs a link little.
     """

@@ -92,9 +92,9 @@ class Sharing:
 
     base, size: the first of these slots, and their number. offset: of the job's chunk 0 from there. bits: of the ranks
     below each member, by its number. servers: those below the switch, in the order of their index; at the root all.
-    server_count: of the job. homes: the ranks whose processes run the servers; none if they are registered. home_ports:
-    the ports of such ranks at this switch, by rank, behind which is no other rank. priority: the job evicts what jobs
-    of a lower one have in a slot. expiry_us: age after which any job may.
+    homes: the ranks that send to the servers in their processes past the switch. home_ports: their ports, by rank,
+    behind which is no other rank. priority: the job evicts what jobs of a lower one have in a slot. expiry_us: age
+    after which any job may.
     """
 
     base: int
@@ -102,7 +102,6 @@ class Sharing:
     offset: int
     bits: Mapping[int, int]
     servers: tuple[SharedServer, ...]
-    server_count: int
     homes: tuple[int, ...]
     home_ports: Mapping[int, int]
     priority: int
@@ -239,11 +238,8 @@ def _sharing(
 ) -> Iterator[TableEntry]:
     """The entries that lead a job to its servers, or to the switch above, and to the slots on the way, that keep a
     result from a rank that has it already, and that count when the job loses a slot."""
-    count = sharing.server_count
-    ways: list[tuple[Parent | SharedServer, int, int]] = [(one, one.udp_port, 0) for one in sharing.servers]
-    if parents:
-        (above,) = parents
-        ways = [(above, INAGG_PORT, above.rank)] * count
+    ways: list[tuple[Parent | SharedServer, int, int]] = [(one, INAGG_PORT, one.rank) for one in parents]
+    ways = ways or [(one, one.udp_port, 0) for one in sharing.servers]
     for index, (to, udp_port, rank) in enumerate(ways):
         yield TableEntry(
             SERVER,
@@ -259,8 +255,8 @@ def _sharing(
             ("base", sharing.base),
             ("mask", sharing.size - 1),
             ("offset", sharing.offset),
-            ("servers", count),
-            ("run_bits", run_bits(slots, count)),
+            ("servers", len(ways)),
+            ("run_bits", run_bits(slots, len(ways))),
             ("homes", sum(1 << rank for rank in sharing.homes)),
             ("job_priority", sharing.priority),
             ("expiry_us", sharing.expiry_us),

@@ -132,7 +132,6 @@ def _one_of_each() -> tuple[TableEntry, ...]:
         offset=0,
         bits={0: 1},
         servers=(server,),
-        server_count=1,
         homes=(0,),
         home_ports={0: 1},
         priority=0,

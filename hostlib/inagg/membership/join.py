@@ -23,7 +23,7 @@ from inagg.membership.interface import interface_of, source_address
 from inagg.membership.joined import Joined
 from inagg.membership.mtu_probe import silent_s
 from inagg.membership.multicast import open_socket
-from inagg.membership.own_server import OwnServer, bind, shape_of
+from inagg.membership.own_server import OwnServer, bind, is_at_home, shape_of
 from inagg.membership.pings import SwitchPings
 from inagg.membership.room import create_job
 from inagg.membership.session import Session
@@ -384,7 +384,7 @@ def _begin(
             job = _reach_servers(client, status, ends.own, options.setup_timeout_s, check)
             servers = [(server.ip, server.udp_port) for server in job.servers]
             own = next((index for index, server in enumerate(job.servers) if server.rank == rank), None)
-            route = Route(aggregator=aggregator, servers=servers, home=own if aggregator else None)
+            route = Route(aggregator=aggregator, servers=servers, home=own if is_at_home(job) else None)
             status = status.model_copy(update={"servers": job.servers})
         sockets = Sockets(
             socket_fd=ends.udp.fileno(), results_fd=None if results is None else results.fileno()

@@ -75,7 +75,7 @@ class OwnServer:
                 servers=len(job.servers),
                 index=index,
                 relay=None if job.relay is None else (job.relay.ip, job.relay.udp_port),
-                home=None if job.relay is None else job.servers[index].rank,
+                home=job.servers[index].rank if is_at_home(job) else None,
             )
         except RuntimeError as error:
             raise JobError(f"this process cannot serve the job: {error}", job=job.id) from error
@@ -131,6 +131,11 @@ class OwnServer:
 def shape_of(job: JobStatus) -> JobShape:
     """What the core has to know of a job at all its ends."""
     return JobShape(number=job.id, epoch=job.epoch, slots=job.slots, words=job.words, workers=job.workers)
+
+
+def is_at_home(job: JobStatus) -> bool:
+    """Whether ranks send to the servers in their own processes past the switch (docs/protocol.md, 5.7)."""
+    return job.relay is not None and len(job.tree) == 1
 
 
 def bind(address: str) -> socket.socket:

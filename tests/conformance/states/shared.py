@@ -32,7 +32,7 @@ JOBS = (
     SharedJob(at=(0, 1, 1), slots=2, colocated=False),
     SharedJob(at=(0, 0), slots=2, colocated=False, priority=1),
 )
-# Each with a server in the processes of ranks 0 and 1.
+# Each with a server in the processes of ranks 0 and 1, which are at home in the job at one switch.
 COLOCATED_JOBS = (SharedJob(at=(0, 1, 1), slots=2), SharedJob(at=(0, 0, 0), slots=2, priority=1))
 # Counters of packets that the rules are about.
 COUNTERS = (
@@ -122,7 +122,7 @@ class SharedSlot:
         return self._bits_below(job, self.name) & ~(0 if home is None else 1 << home)
 
     def way(self, job: int, chunk: int) -> int:
-        """The index of a chunk's server."""
+        """The index of what a chunk goes on to."""
         return way_of(chunk, self.jobs[job].slots, len(self.ways(job)))
 
     def home(self, job: int, chunk: int) -> int | None:
@@ -138,14 +138,14 @@ class SharedSlot:
         return port, Station(format_mac(host.mac), format_ip(ip), 0)
 
     def ways(self, job: int) -> list[tuple[int, Station, int]]:
-        """Port, addresses and rank of what goes on to each server, by index: its own, or of the switch above."""
+        """Port, addresses and rank of what goes on: to the servers, or to the switch above."""
         made = self.jobs[job]
         at = made.placement.tree.by_name[self.name]
-        assert made.placement.servers is not None
         if at.above:
             (above,) = at.above
             rank = made.placement.tree.by_name[above].number_of(self.name)
-            return [(self._port_to(above), self.station(above), rank)] * made.placement.servers.count
+            return [(self._port_to(above), self.station(above), rank)]
+        assert made.placement.servers is not None
         ways = [(self._host(seat.ip), seat.udp_port) for seat in made.placement.servers.seats]
         return [(port, station._replace(udp_port=udp_port), 0) for (port, station), udp_port in ways]
 
@@ -163,7 +163,7 @@ class SharedSlot:
                     bits = self._bits_below(job, below)
                     for content in self._of_members(job, chunk, bits, at.number_of(below)):
                         yield from self._old_and_new(port, station, own, content, has_bits=True)
-                for port, station, _ in dict.fromkeys(self.ways(job)):
+                for port, station, _ in self.ways(job):
                     label = Packet(job, made.placement.epoch, chunk, 0, Sum(0x3F, 500, 0x3F, 841, 77, (5,)))
                     to = job_group(job) if at.above else own
                     home = self.home(job, chunk) or 0
