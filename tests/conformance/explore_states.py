@@ -33,7 +33,7 @@ ROOTS = {
 }
 OTHERS = {
     "3 workers, another job's slot": Leased(workers=3, chunks=2, leftover=LEFTOVER),
-    "a leaf of 2 workers, 4 chunks": Leased(workers=2, chunks=4, above=(5, 6)),
+    "a leaf of 2 workers, 3 chunks, 2 roots": Leased(workers=2, chunks=3, slots=2, above=(5, 6)),
     "a leaf of 3 workers": Leased(workers=3, chunks=2, above=(5,), leftover=LEFTOVER),
 }
 
