@@ -20,6 +20,8 @@ AUTO: Final = "auto"
 ServerKind = Literal["colocated", "registered"]
 COLOCATED: Final = "colocated"
 REGISTERED: Final = "registered"
+# Colocated servers behind shared slots up to which the switch sends a rank no copy of its own server's results.
+MOST_HOMES = 8
 
 
 def uses_switches(aggregation: str) -> bool:

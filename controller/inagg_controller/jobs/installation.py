@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
+from inagg_contract.aggregation import MOST_HOMES
 from inagg_contract.constants import INAGG_PORT
 from inagg_controller.fabric.topology import Place, Topology
 from inagg_controller.fabric.tree import TreeSwitch
@@ -25,8 +26,6 @@ from inagg_controller.switch.entries import (
 # 2^32 divided by the golden ratio (Knuth, The Art of Computer Programming, 6.4). It is odd, so jobs with successive
 # numbers get different places.
 _SPREAD = 2654435769
-# Servers in ranks' processes up to which the switch sends such a rank no copy of its own server's results.
-_MOST_HOMES = 8
 
 
 def entries_of(job: Job, topology: Topology, limits: Limits) -> dict[str, JobEntries]:
@@ -87,7 +86,7 @@ def _home_ports(job: Job, switch: TreeSwitch, homes: Collection[int]) -> dict[in
 
     None of many: each makes another set of ports that results go to, and the copy costs a link little.
     """
-    if len(homes) > _MOST_HOMES:
+    if len(homes) > MOST_HOMES:
         return {}
     ports = {rank: _worker(job, rank, rank).port for rank in switch.ranks}
     behind = Counter(ports.values())

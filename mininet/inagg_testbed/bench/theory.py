@@ -8,8 +8,8 @@ before the next is sent:
 inagg           S in one step: a contribution to the switch and, in the same round trip, the result from it.
 inagg-shared    S in 2 steps. A rank whose process runs one of the k servers sends the contributions to the other
                 servers' chunks, and the results of its server's chunks; it receives the sums of its server's chunks
-                from the switch, and the results of the others. Below several switches S + S/k: the rank sends all
-                contributions to its switch, and gets all results from there.
+                from the switch, and the results of the others. Below several switches, and with more than MOST_HOMES
+                servers, S + S/k: the switch sends this rank all results.
 inagg-shared-1  S in 2 steps: the server's link carries the sums, and the results once, for the switch to multicast.
 inagg-server    2(N-1)/N S in 2 steps. Each rank's process serves 1/N of the chunks: it sends (N-1)/N S to the others'
                 servers, and its server results of S/N to N-1 ranks; it receives as much.
@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 
 from inagg_baselines.catalog import BASELINES
 from inagg_baselines.theory import Racks, Theory, ring
+from inagg_contract.aggregation import MOST_HOMES
 from inagg_testbed.bench.plan import (
     INAGG,
     INAGG_SERVER,
@@ -44,8 +45,9 @@ def theory(spec: BackendSpec, workers: int, racks: Racks) -> Theory:
     """The theory of a backend. racks: the ranks below each leaf, those beyond `workers` too."""
     if spec.name in BASELINES:
         return BASELINES[spec.name].theory(workers, racks_of(workers, racks))
-    if spec.name == INAGG_SHARED and len(racks_of(workers, racks)) > 1:
-        return Theory(1 + 1 / (1 << (workers.bit_length() - 1)), "S + S/k", 2)
+    servers = 1 << (workers.bit_length() - 1)
+    if spec.name == INAGG_SHARED and (len(racks_of(workers, racks)) > 1 or servers > MOST_HOMES):
+        return Theory(1 + 1 / servers, "S + S/k", 2)
     return _THEORIES[spec.name](workers)
 
 

@@ -195,7 +195,10 @@ def test_rows_come_in_the_order_of_the_cases() -> None:
         ("inagg:16", 0.32),
         ("inagg:8", 0.16),
         ("gloo", 0.96),  # a ring sends 2(N-1)/N times as much
-        ("inagg-shared:32", 0.8),  # the server of a rank has a quarter as much besides
+        (
+            "inagg-shared:32",
+            0.64,
+        ),  # what a rank and the server in its process tell each other stays within the host
         ("inagg-server:16", 0.48),  # and so do the servers of the ranks
         ("inagg-server-1:8", 0.64),  # one server's link carries the contributions of all four
     ],
@@ -206,6 +209,18 @@ def test_line_rate_fraction_counts_the_payload_that_the_algorithm_sends(
     spec = BackendSpec.parse(backend)
     link_bytes = theory_bytes(theory(spec, 4, ()), spec, 1_000_000)
     assert line_rate_fraction(link_bytes, 100_000_000, 0.5) == pytest.approx(fraction)
+
+
+@pytest.mark.parametrize(
+    ("workers", "racks", "share"),
+    [(2, 1, 1.0), (15, 1, 1.0), (16, 1, 1 + 1 / 16), (8, 2, 1 + 1 / 8), (64, 1, 1 + 1 / 64)],
+)
+def test_shared_slots_send_a_rank_its_own_servers_results_on_trees_and_of_many_servers(
+    workers: int, racks: int, share: float
+) -> None:
+    size = workers // racks
+    ranks = tuple(tuple(range(first, first + size)) for first in range(0, workers, size))
+    assert theory(BackendSpec.parse("inagg-shared:32"), workers, ranks).share == share
 
 
 def test_an_unshaped_link_has_no_line_rate() -> None:
