@@ -42,7 +42,7 @@ control Delivery(inout headers_t hdr, inout metadata_t meta, inout standard_meta
     table home {
         key = {
             meta.job : exact @name("job");
-            hdr.inagg.rank : exact @name("rank");
+            meta.rank : exact @name("rank");
             standard_metadata.egress_port : exact @name("port");
         }
         actions = { skip; @defaultonly NoAction; }
@@ -55,10 +55,11 @@ control Delivery(inout headers_t hdr, inout metadata_t meta, inout standard_meta
         // multicast address. A result sent again, or an answer, has replication id 0, and meta.rank is already its
         // receiver's.
         if (standard_metadata.egress_rid != 0) {
-            meta.rank = (bit<8>) (standard_metadata.egress_rid - 1);
+            // meta.rank is still that of the result.
             if (meta.slot_mask == 0) {
                 home.apply();
             }
+            meta.rank = (bit<8>) (standard_metadata.egress_rid - 1);
         }
         if (!meta.dropped) {
             receiver.apply();

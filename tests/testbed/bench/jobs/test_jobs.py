@@ -41,7 +41,7 @@ def test_jobs_that_get_no_slots_sum_with_gloo_or_wait_and_all_sums_are_right(tmp
     assert all(row["ratios"][row["policy"]] == 1 for row in found["rows"])
     leased, queued, shared, *_, server = found["rows"]
     assert [job["in_switch"] for row in (leased, queued, server) for job in row["jobs"]] == [1, 0, 1, 1, 0, 0]
-    assert all(0 < job["in_switch"] <= 1 for job in shared["jobs"])
+    assert [job["in_switch"] for job in shared["jobs"]] == [0, 0]  # of two workers
     first, second = queued["jobs"]
     assert first["waited_s"] == 0
     assert second["waited_s"] > first["completion_s"]  # one lease at a time
