@@ -8,16 +8,8 @@ PORT_COUNTERS = frozenset(
         *("ingress_loss_injected", "malformed", "no_parent", "no_receiver", "no_server", "not_admitted"),
         *("not_ethernet", "own_port", "partial_resent", "partial_sent", "passed", "query_again"),
         *("query_forwarded", "query_held", "query_passed", "result_duplicate", "result_forwarded"),
-        *("result_at_home", "result_kept", "result_resent", "result_sent", "result_unexpected", "slot_added"),
-        *(
-            "slot_collided",
-            "slot_combined",
-            "slot_evicted",
-            "slot_expired",
-            "slot_flushed",
-            "slot_freed",
-            "slot_taken",
-        ),
-        *("source_refused", "stale", "started", "vlan_tagged", "wrong_epoch"),
+        *("result_at_home", "result_kept", "result_resent", "result_sent", "result_unexpected"),
+        *("slot_added", "slot_collided", "slot_combined", "slot_evicted", "slot_expired", "slot_flushed"),
+        *("slot_freed", "slot_taken", "source_refused", "stale", "started", "vlan_tagged", "wrong_epoch"),
     }
 )

@@ -185,12 +185,6 @@ def make_jobs(
     return made, installs
 
 
-def homes_of(job: Job) -> Sequence[int]:
-    """The ranks that send to the servers in their own processes past the switch, by index of the server."""
-    assert job.placement.servers is not None
-    return job.placement.servers.homes if len(job.placement.tree.switches) == 1 else ()
-
-
 class SharedFabric(Fabric):
     """Switches and servers of all jobs. programs: of the switches. clock: seconds.
 
@@ -254,7 +248,7 @@ class SharedFabric(Fabric):
                 workers=job.workers,
                 first_chunk=one.first_chunk,
                 relayed=True,
-                homes=homes_of(job),
+                homes=job.placement.homes,
             )
         self._workers = sum(job.workers for job in self.jobs)
         self.packets: Counter[tuple[int, bool]] = Counter()  # by link, up or not, that have arrived
@@ -352,7 +346,7 @@ class SharedFabric(Fabric):
 
     def _home(self, job: Job, datagram: bytes) -> int | None:
         """The rank in whose process the server of a packet's chunk runs, which is also the server's index."""
-        homes = homes_of(job)
+        homes = job.placement.homes
         return homes[way_of(decode(datagram).chunk, job.slots, len(homes))] if homes else None
 
     def _server_links(self, job: Job) -> list[int]:

@@ -19,7 +19,7 @@ from inagg_contract.constants import ECN_CAPABLE, ECN_CONGESTED, FLAG_CONGESTED,
 from inagg_contract.sizes import way_of
 from inagg_simulator import p4_switch, reference
 from inagg_simulator.p4_switch import Station, headers
-from inagg_simulator.shared_fabric import Pool, SharedFabric, SharedJob, homes_of, unwrap
+from inagg_simulator.shared_fabric import Pool, SharedFabric, SharedJob, unwrap
 from inagg_simulator.virtual_network import Impairment, Network, make_workers
 from inagg_switch.switch import Switch
 from tests.conformance.examples import (
@@ -135,7 +135,7 @@ def run_jobs(fabric: SharedFabric, example: Example) -> None:
             members=[made.placement.tree.number_of(rank) for rank in range(one.workers)],
             first_chunk=one.first_chunk,
             ways=made.placement.servers.count,
-            homes=homes_of(made),
+            homes=made.placement.homes,
         )
     network = Network(engines, fabric, example.impairment, random.Random(example.seed))
     fabric.clock = lambda: network.now

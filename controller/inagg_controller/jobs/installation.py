@@ -61,7 +61,7 @@ def _entries(job: Job, switch: TreeSwitch, topology: Topology, limits: Limits) -
 
 def _sharing(job: Job, share: ServerShare, switch: TreeSwitch, topology: Topology, limits: Limits) -> Sharing:
     routes = [(seat, _route(job, seat, topology)) for seat in share.seats]
-    homes = share.homes if len(job.placement.tree.switches) == 1 else ()
+    homes = job.placement.homes
     return Sharing(
         base=limits.leasable,
         size=limits.shared_slots,

@@ -107,6 +107,16 @@ class Placement:
         return SHARED if self.tree.switches else SERVER
 
     @property
+    def homes(self) -> tuple[int, ...]:
+        """The ranks that send to the servers in their own processes past the switch, by index of the server.
+
+        Those of a job on shared slots of one switch (docs/protocol.md, 5.7), once the servers' seats are known.
+        """
+        if self.servers is None or len(self.tree.switches) != 1:
+            return ()
+        return tuple(seat.rank for seat in self.servers.seats if seat.rank is not None)
+
+    @property
     def freed(self) -> bool:
         """Whether what it had is free."""
         return self.state is State.GONE

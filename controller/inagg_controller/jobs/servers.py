@@ -136,11 +136,6 @@ class ServerShare:
         self.seats = tuple(seats)
 
     @property
-    def homes(self) -> tuple[int, ...]:
-        """The ranks whose processes run the servers, by index; none if they are registered."""
-        return tuple(seat.rank for seat in self.seats if seat.rank is not None)
-
-    @property
     def complete(self) -> bool:
         """Whether every server serves the job."""
         return len(self.serving) == self.count

@@ -280,7 +280,8 @@ std::optional<double> Recovery::held_deadline() const {
     }
     const Slot& slot = *held_.front();
     // The others' packets take an RTT of the network also to a server at home.
-    return slot.sent_at() + HELD_RTTS * std::max(way_of(slot).answer.rtt, config_.home ? rtt_.srtt() : 0);
+    const double least = config_.at_home(slot.chunk()) ? rtt_.srtt() : 0;
+    return slot.sent_at() + HELD_RTTS * std::max(way_of(slot).answer.rtt, least);
 }
 
 // When silence has lasted so long that the switch is to be asked about one chunk. One is enough: if more is

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands below `inagg bench`."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
@@ -89,6 +89,9 @@ GlooPathOption = Annotated[
         " of up to 1 Gbit/s), else a bridge for each switch, with links of the same rates."
     ),
 ]
+
+
+T = TypeVar("T")
 
 
 def _backends(texts: Iterable[str], dtype: ElementName = "float32") -> tuple[str, ...]:
@@ -419,9 +422,7 @@ def suite(
         from inagg_testbed.bench.suite import BACKENDS, Suite, run_suite
 
         what = Suite(backends=_backends(backend or BACKENDS), quick=quick, program=p4)
-        make_folder(folder)
-        with ProgressView(console) as view:
-            wrong = run_suite(what, folder, results, on_stage=view.stage, on_progress=view.update)
+        wrong = _measured(run_suite, what, folder, results)
         judged = write_report(folder, toy=quick)
         where = f"{folder / 'report.md'} has all figures"
         if quick:
@@ -434,15 +435,7 @@ def suite(
 def _matrix(folder: Path, results: Path, *, quick: bool, program: Path | None) -> None:
     from inagg_testbed.bench.matrix import Matrix, run_matrix
 
-    make_folder(folder)
-    with ProgressView(console) as view:
-        wrong = run_matrix(
-            Matrix(quick=quick, program=program),
-            folder,
-            results,
-            on_stage=view.stage,
-            on_progress=view.update,
-        )
+    wrong = _measured(run_matrix, Matrix(quick=quick, program=program), folder, results)
     console.print(f"{folder / 'matrix.md'} has all figures", highlight=False, soft_wrap=True)
     _exit_if_wrong(wrong)
 
@@ -450,13 +443,11 @@ def _matrix(folder: Path, results: Path, *, quick: bool, program: Path | None) -
 def _contention(folder: Path, results: Path, *, quick: bool, program: Path | None) -> None:
     from inagg_testbed.bench.jobs.contention import Contention, run_contention
 
+    _measured(run_contention, Contention(quick=quick, program=program), folder, results)
+    console.print(f"{folder / 'contention.md'} has all figures", highlight=False, soft_wrap=True)
+
+
+def _measured(run: Callable[..., T], what: object, folder: Path, results: Path) -> T:
     make_folder(folder)
     with ProgressView(console) as view:
-        run_contention(
-            Contention(quick=quick, program=program),
-            folder,
-            results,
-            on_stage=view.stage,
-            on_progress=view.update,
-        )
-    console.print(f"{folder / 'contention.md'} has all figures", highlight=False, soft_wrap=True)
+        return run(what, folder, results, on_stage=view.stage, on_progress=view.update)

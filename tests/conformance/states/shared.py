@@ -15,7 +15,7 @@ from inagg_contract.constants import INAGG_PORT
 from inagg_contract.sizes import way_of
 from inagg_simulator.p4_switch import SlotRegisters, Station, Taken, headers, job_group
 from inagg_simulator.reference import AGAIN, DATA, EXPONENT, QUERY, RESULT
-from inagg_simulator.shared_fabric import Pool, SharedFabric, SharedJob, homes_of, unwrap
+from inagg_simulator.shared_fabric import Pool, SharedFabric, SharedJob, unwrap
 from inagg_simulator.slot_rules import shared as rules
 from inagg_simulator.slot_rules.packets import Packet, Query, Sum
 from inagg_simulator.slot_rules.shared import Slot
@@ -127,7 +127,7 @@ class SharedSlot:
 
     def home(self, job: int, chunk: int) -> int | None:
         """The rank in whose process a chunk's server runs."""
-        return self.way(job, chunk) if homes_of(self.jobs[job]) else None
+        return self.way(job, chunk) if self.jobs[job].placement.homes else None
 
     def _host(self, ip: int) -> tuple[int, Station]:
         """The port towards a host at this switch or below, and the host's addresses."""

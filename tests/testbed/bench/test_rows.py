@@ -195,10 +195,7 @@ def test_rows_come_in_the_order_of_the_cases() -> None:
         ("inagg:16", 0.32),
         ("inagg:8", 0.16),
         ("gloo", 0.96),  # a ring sends 2(N-1)/N times as much
-        (
-            "inagg-shared:32",
-            0.64,
-        ),  # what a rank and the server in its process tell each other stays within the host
+        ("inagg-shared:32", 0.64),  # a rank and the server in its process are on one host
         ("inagg-server:16", 0.48),  # and so do the servers of the ranks
         ("inagg-server-1:8", 0.64),  # one server's link carries the contributions of all four
     ],

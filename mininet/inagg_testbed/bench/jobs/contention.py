@@ -5,7 +5,6 @@ Two jobs find slots to lease; each further job sums with gloo, over links of its
 compete for as many; those of two workers need none (docs/protocol.md, 5.7), and gloo moves as few bytes for them.
 """
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from inagg_contract.aggregation import LEASED, SHARED
 from inagg_testbed.bench.jobs.plan import JobsBench
 from inagg_testbed.bench.jobs.run import run_jobs
 from inagg_testbed.bench.report import markdown_table
+from inagg_testbed.bench.suite import write
 from inagg_testbed.errors import LauncherError, WrongResultError
 from inagg_testbed.files import write_text
 from inagg_testbed.network.links import LinkSpec
@@ -93,7 +93,7 @@ def run_contention(
             failed = failed or error
             continue
         rows.append({**asdict(bench), "link": link, "policies": figures["rows"]})
-        write_text(folder / f"{NAME}.json", json.dumps({"rows": rows}, indent=2) + "\n")
+        write(folder, NAME, {"rows": rows})
         write_text(folder / f"{NAME}.md", "\n".join(markdown_table(*table(rows))) + "\n")
         plot(rows, folder / f"{NAME}.png")
     if failed is not None:
