@@ -105,6 +105,7 @@ JobClassName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Z
 DEFAULT_JOB_CLASS = "default"
 JobName = Annotated[str, Field(max_length=LONGEST_JOB_NAME), AfterValidator(_printable)]
 HostName = Annotated[str, Field(max_length=LONGEST_HOST_NAME, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")]
+RackName = HostName
 
 
 class Request(BaseModel):
@@ -161,7 +162,8 @@ class NewWorker(Request):
 
     mac, port: needed for a job on switches, not used otherwise. mtu: bytes of the largest IPv4 packet on the path to
     the aggregator. server_udp_port: of the server that this worker's process runs, in a job with colocated servers.
-    host: the name of the worker's host, for messages and metrics.
+    host: the name of the worker's host, for messages and metrics. rack: the name of its rack, within which servers sum
+    first; empty: that of the host's switch, if the controller knows it.
     """
 
     rank: NonNegative
@@ -172,6 +174,7 @@ class NewWorker(Request):
     mtu: Annotated[int, Field(ge=68, le=65535)] | None = None
     server_udp_port: UdpPort | None = None
     host: HostName = ""
+    rack: RackName = ""
 
 
 class CallDocument(Request):
@@ -370,11 +373,12 @@ class Endpoint(Answer):
 
 
 class WorkerAddress(Answer):
-    """Where a worker's packets come from and its results go to."""
+    """Where a worker's packets come from and its results go to. rack: empty if it is not known."""
 
     rank: Rank
     ip: Ip
     udp_port: UdpPort
+    rack: str = ""
 
 
 class RankPlace(Answer):

@@ -69,6 +69,11 @@ class Network:
         if udp_port == INAGG_PORT:
             raise InvalidRequestError(f"{what} {udp_port} is reserved for the aggregator")
 
+    def rack_of(self, ip: int) -> str:
+        """The name of a host's switch; empty if it is not known, or the only one."""
+        host = self.topology.host_at.get(ip)
+        return "" if host is None or len(self.topology.switches) == 1 else host.place.switch
+
     def check_mac(self, member: Member) -> None:
         """Refuse a MAC address of another host. Raises InvalidRequestError."""
         hosts = [host for host in self.topology.hosts if host.mac is not None]

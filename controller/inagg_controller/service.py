@@ -239,6 +239,7 @@ class Service:
             ip=ip,
             udp_port=new.udp_port,
             server_udp_port=new.server_udp_port,
+            rack=new.rack or self.network.rack_of(ip),
             host=new.host,
         )
 

@@ -6,7 +6,7 @@ raise EngineError.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, final, overload
 
 import numpy as np
@@ -339,10 +339,14 @@ class HeldVersion(TypedDict):
 
 @final
 class ServedJob:
-    """The sums of one job in host memory, for tests: no socket. `index`: of this one of the job's `servers`.
+    """The sums of one job in host memory, for tests: no socket. `index`: the way of its chunks, of `servers` ways.
 
-    `home`: the rank that sends to it past the switch, if the job is relayed.
+    members: the bits of the ranks that send to it; 0: all. rank_above: the rank as which it sends partial sums to the
+    server above; None: it is the root. home: the rank that sends to it past the switch, if the job is relayed.
     """
+
+    ABOVE: Final = -1
+    """The server above, as a receiver."""
 
     def __init__(
         self,
@@ -351,13 +355,18 @@ class ServedJob:
         servers: int = 1,
         index: int = 0,
         relayed: bool = False,
+        members: int = 0,
+        rank_above: int | None = None,
         home: int | None = None,
     ) -> None: ...
     def receive(
-        self, datagram: bytes, worker: int | None, congested: bool = False
+        self, datagram: bytes, member: int | None, congested: bool = False
     ) -> list[tuple[int | None, bytes]]:
-        """Take a datagram from a worker's address, or from the switch (None). Returns what leaves: to a rank, or to all
-        (None), which goes to the switch and to the rank at home if the job is relayed."""
+        """Take a datagram from a member's address, or from the switch (None). Returns what leaves: to a rank, ABOVE, or
+        to all (None), which goes to the switch and to the rank at home if the job is relayed."""
+
+    def receive_from_above(self, datagram: bytes, congested: bool = False) -> list[tuple[int | None, bytes]]:
+        """Take a datagram from the server above. Returns what leaves."""
 
     def held(self, chunk: int) -> HeldVersion | None:
         """What the version of a chunk holds; None: it has never been used. Raises ValueError if the chunk is another
@@ -387,6 +396,25 @@ class ServerStats(TypedDict):
     chunks: dict[int, dict[str, int]]
 
 @final
+class ServedPart:
+    """What a server sums of a job in one way of the chunks: `index`.
+
+    members: rank -> the address that its packets come from, of those that send to this server. relay: the switch of a
+    job on shared slots. home: the rank whose packets come past this switch. above: the rank as which this server sends
+    its sums to a server above, and that server's address; None: it is the root.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[int, tuple[str, int]],
+        *,
+        index: int = 0,
+        relay: tuple[str, int] | None = None,
+        home: int | None = None,
+        above: tuple[int, tuple[str, int]] | None = None,
+    ) -> None: ...
+
+@final
 class Server:
     """An aggregation server: sums for many jobs on one UDP socket, in its own thread. All methods are thread-safe.
 
@@ -404,20 +432,11 @@ class Server:
         """Why its thread has ended though nobody closed the server, such as an error of its socket; None if it has not.
         Jobs get no more results then, and the methods below raise RuntimeError with this reason."""
 
-    def serve(
-        self,
-        job: JobShape,
-        *,
-        workers: Sequence[tuple[str, int]],
-        servers: int = 1,
-        index: int = 0,
-        relay: tuple[str, int] | None = None,
-        home: int | None = None,
-    ) -> None:
-        """Admit a job's packets from its workers' addresses, by rank. The same job (and epoch) again changes nothing.
+    def serve(self, job: JobShape, parts: Sequence[ServedPart], *, servers: int = 1) -> None:
+        """Admit a job's packets. parts: each of another way of the chunks, of which there are `servers`.
 
-        relay: the switch of a job on shared slots. home: the rank whose packets come past this switch. An older job of
-        that number ends. Raises ValueError, also if there is not enough memory; RuntimeError after close().
+        The same job (and epoch) again changes nothing. An older job of that number ends. Raises ValueError, also if
+        there is not enough memory; RuntimeError after close().
         """
 
     def drop(self, job: int, epoch: int) -> None:

@@ -30,7 +30,7 @@ from pydantic import (
 
 from inagg.base_errors import ConfigurationError
 from inagg_contract.aggregation import COLOCATED, LEASED, AskedAggregation, ServerKind
-from inagg_contract.documents import DEFAULT_JOB_CLASS, HostName, JobClassName, JobName
+from inagg_contract.documents import DEFAULT_JOB_CLASS, HostName, JobClassName, JobName, RackName
 from inagg_contract.lanes import LaneWidth
 from inagg_contract.ranks import host_name, job_name
 
@@ -200,6 +200,14 @@ class Options(BaseModel):
     host_name: Annotated[
         HostName | None,
         Field(description="name of this host there; by default, the first part of what `hostname` prints"),
+    ] = None
+    rack: Annotated[
+        RackName | None,
+        Field(
+            description="name of this host's rack, for `aggregation = server`: the servers sum within each rack first, "
+            "so that a link between racks carries each chunk once. By default, the name of the host's switch, if the "
+            "controller has a topology file. Ranks that share a host may name the host"
+        ),
     ] = None
     fallback: Annotated[
         Literal["server", "error", "inner"],

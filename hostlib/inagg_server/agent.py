@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
-from inagg._core import JobShape, Server
+from inagg._core import JobShape, ServedPart, Server
 from inagg.base_errors import ControllerError, ControllerRefusedError, InaggError
 from inagg.membership.control import ControlClient
 from inagg_contract.documents import ServedJob, ServerRegistration
@@ -140,10 +140,14 @@ class ServerAgent:
                 JobShape(
                     number=job.id, epoch=job.epoch, slots=job.slots, words=job.words, workers=len(job.workers)
                 ),
-                workers=[(worker.ip, worker.udp_port) for worker in job.workers],
+                [
+                    ServedPart(
+                        {worker.rank: (worker.ip, worker.udp_port) for worker in job.workers},
+                        index=job.index,
+                        relay=None if job.relay is None else (job.relay.ip, job.relay.udp_port),
+                    )
+                ],
                 servers=job.servers,
-                index=job.index,
-                relay=None if job.relay is None else (job.relay.ip, job.relay.udp_port),
             )
         except (ValueError, MemoryError) as error:
             _log.error("job %d: refused: %s", job.id, error)

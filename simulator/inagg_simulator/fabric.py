@@ -67,7 +67,7 @@ def nested(*sizes: int) -> Tree:
 
 
 class TreeSwitch(Protocol):
-    """Aggregator (reference_switch.py) or P4Switch (p4_switch.py)."""
+    """Aggregator (reference_switch.py), P4Switch (p4_switch.py), or ServedSwitch (servers.py)."""
 
     def contribute(self, member: int, datagram: bytes) -> Sent: ...
     def result(self, datagram: bytes) -> Sent: ...

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from inagg._core import JobShape, ServedJob
 from inagg_contract.sizes import way_of
 from inagg_simulator import reference
+from inagg_simulator.reference_switch import Sent, Up
 
 
 def make_servers(
@@ -56,4 +57,65 @@ class Servers:
         total: Counter[str] = Counter()
         for server in self.servers:
             total.update(server.counts)
+        return +total
+
+
+class ServedSwitch:
+    """A server in the place of a switch of a tree: what a rank's server does for the ranks of its rack.
+
+    job: with the workers of the whole job. slots: S. members: those of this server. ways: in how many the chunks go.
+    above: its member number at the server above, in each way; a root has none, and sums one way, `way`.
+    """
+
+    def __init__(
+        self,
+        job: JobShape,
+        slots: int,
+        members: int,
+        *,
+        ways: int = 1,
+        above: Sequence[int] = (),
+        way: int = 0,
+    ) -> None:
+        self._slots, self._ways, self._members = slots, ways, members
+        self._served = {
+            one: ServedJob(
+                job,
+                servers=ways,
+                index=one,
+                members=(1 << members) - 1,
+                rank_above=above[one] if above else None,
+            )
+            for one in (range(ways) if above else (way,))
+        }
+
+    def served(self, chunk: int) -> ServedJob:
+        """What sums a chunk. Raises KeyError if it goes another way than a root's."""
+        return self._served[way_of(chunk, self._slots, self._ways)]
+
+    def contribute(self, member: int, datagram: bytes) -> Sent:
+        """See TreeSwitch."""
+        header = reference.decode(datagram)
+        return self._sent(header.chunk, self.served(header.chunk).receive(datagram, member))
+
+    def result(self, datagram: bytes) -> Sent:
+        """See TreeSwitch."""
+        header = reference.decode(datagram)
+        return self._sent(header.chunk, self.served(header.chunk).receive_from_above(datagram))
+
+    def _sent(self, chunk: int, replies: Sequence[tuple[int | None, bytes]]) -> Sent:
+        way, sent = way_of(chunk, self._slots, self._ways), Sent()
+        for receiver, datagram in replies:
+            if receiver is None:
+                sent += [(member, datagram) for member in range(self._members)]
+            else:
+                sent.append((Up(way) if receiver == ServedJob.ABOVE else receiver, datagram))
+        return sent
+
+    @property
+    def counters(self) -> Counter[str]:
+        """Packets by outcome, without zeros."""
+        total: Counter[str] = Counter()
+        for served in self._served.values():
+            total.update(served.counts)
         return +total

@@ -31,9 +31,12 @@ ROOTS = {
     "2 workers, 2 slots": Leased(workers=2, chunks=4, slots=2),
     "2 workers, 5 chunks, across the wrap": Leased(workers=2, chunks=5, first_chunk=2**32 - 2),
 }
+LEAVES = {
+    "a leaf of 2 workers, 3 chunks, 2 roots": Leased(workers=2, chunks=3, slots=2, above=(5, 6)),
+    "a leaf of 3 workers, empty slots": Leased(workers=3, chunks=2, above=(5,)),
+}
 OTHERS = {
     "3 workers, another job's slot": Leased(workers=3, chunks=2, leftover=LEFTOVER),
-    "a leaf of 2 workers, 3 chunks, 2 roots": Leased(workers=2, chunks=3, slots=2, above=(5, 6)),
     "a leaf of 3 workers": Leased(workers=3, chunks=2, above=(5,), leftover=LEFTOVER),
 }
 
@@ -58,9 +61,9 @@ def main() -> None:
     for home in (None, 1):
         behind = BehindShared(chunks=3, exponents=(0, 1, 2), home=home)
         report(f"a server behind shared slots, at home: {home}", behind, RelayedServer(behind))
-    for name, model in ROOTS.items():
+    for name, model in (ROOTS | LEAVES).items():
         report(f"a server, {name}", model, LeasedInServer(model))
-    for name, model in (ROOTS | OTHERS).items():
+    for name, model in (ROOTS | LEAVES | OTHERS).items():
         with p4_switch.load(1, SLOT_VERSIONS) as program:
             report(f"the P4 program, {name}", model, LeasedInP4(program, model))
 

@@ -2,7 +2,7 @@
 """Jobs on trees of switches: every sum is exact at every rank, whatever the links do to packets."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inagg._core import Engine
+from inagg._core import Engine, JobShape
 from inagg_simulator import p4_switch
 from inagg_simulator.fabric import Place, Tree, TreeFabric, TreeSwitch, nested, places
 from inagg_simulator.p4_switch import Above, Entries, P4Switch, switch_station
 from inagg_simulator.recovery import measure
 from inagg_simulator.reference_switch import Job
+from inagg_simulator.servers import ServedSwitch
 from inagg_simulator.virtual_network import JOB, Impairment, Network, make_aggregator, make_workers
 from inagg_switch import Switch
 from tests.conformance.examples import (
@@ -37,7 +38,9 @@ UPLINK = 200  # the first port that leads up
 class ReferenceSwitches:
     """Switches of plain Python."""
 
-    def make(self, place: Place, epoch: int, example: Example) -> TreeSwitch:
+    most_workers = 4096
+
+    def make(self, place: Place, epoch: int, example: Example, roots: Sequence[Place]) -> TreeSwitch:
         return make_aggregator(
             len(place.members),
             slots=example.slots,
@@ -51,6 +54,29 @@ class ReferenceSwitches:
         pass
 
 
+class Servers:
+    """Servers in the places of switches."""
+
+    most_workers = 64
+
+    def make(self, place: Place, epoch: int, example: Example, roots: Sequence[Place]) -> TreeSwitch:
+        shape = JobShape(
+            number=JOB,
+            epoch=epoch,
+            slots=example.slots,
+            words=WORDS,
+            workers=example.workers,
+            first_chunk=example.first_chunk,
+        )
+        way = 0 if place.parents else roots.index(place)
+        return ServedSwitch(
+            shape, example.slots, len(place.members), ways=len(roots), above=place.above, way=way
+        )
+
+    def end(self) -> None:
+        pass
+
+
 @dataclass
 class P4Switches:
     """Instances of the program. The next tree's switches find the slots as the last one's have left them."""
@@ -58,8 +84,9 @@ class P4Switches:
     multicast: bool
     programs: list[Switch] = field(default_factory=list)
     running: list[P4Switch] = field(default_factory=list)
+    most_workers = 4096
 
-    def make(self, place: Place, epoch: int, example: Example) -> TreeSwitch:
+    def make(self, place: Place, epoch: int, example: Example, roots: Sequence[Place]) -> TreeSwitch:
         while len(self.programs) <= place.number:
             self.programs.append(p4_switch.load(WORDS, slot_versions=64))
         job = Job(len(place.members), example.slots, epoch)
@@ -99,7 +126,7 @@ class P4Switches:
 class Trees:
     """Runs examples on trees, one after another."""
 
-    switches: ReferenceSwitches | P4Switches
+    switches: ReferenceSwitches | P4Switches | Servers
     engines: list[Engine] = field(default_factory=list)  # of the last example
     epochs: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -113,7 +140,10 @@ class Trees:
     ) -> TreeFabric:
         epoch = next(self.epochs)
         try:
-            fabric = TreeFabric(places(tree, roots), lambda place: self.switches.make(place, epoch, example))
+            all_places = places(tree, roots)
+            fabric = TreeFabric(
+                all_places, lambda place: self.switches.make(place, epoch, example, all_places[-roots:])
+            )
             assert len(fabric.leaf) == example.workers
             engines = make_workers(
                 example.workers,
@@ -141,8 +171,13 @@ class Trees:
 
 @pytest.fixture(
     scope="module",
-    params=[ReferenceSwitches, partial(P4Switches, multicast=False), partial(P4Switches, multicast=True)],
-    ids=["reference", "P4 program", "P4 program, to the group"],
+    params=[
+        ReferenceSwitches,
+        partial(P4Switches, multicast=False),
+        partial(P4Switches, multicast=True),
+        Servers,
+    ],
+    ids=["reference", "P4 program", "P4 program, to the group", "servers"],
 )
 def trees(request: pytest.FixtureRequest) -> Iterator[Trees]:
     switches = request.param()
@@ -205,8 +240,12 @@ def test_every_sum_is_exact_at_every_rank(trees: Trees) -> None:
 LARGE = [Collective(300, 16, True, True), Collective(100, 32, False, False)]
 
 
-def test_128_workers(trees: Trees) -> None:
-    trees.run(nested(4, 32), Example(128, 2, LARGE, Impairment(loss=0.01, jitter=0.001), 2**32 - 5, seed=1))
+def test_many_workers(trees: Trees) -> None:
+    workers = min(128, trees.switches.most_workers)
+    trees.run(
+        nested(4, workers // 4),
+        Example(workers, 2, LARGE, Impairment(loss=0.01, jitter=0.001), 2**32 - 5, seed=1),
+    )
 
 
 @pytest.mark.long

@@ -49,7 +49,7 @@ def test_a_job_with_colocated_servers_runs_when_all_serve(switchless: Serving) -
             }
             nothing = {"servers": [], "members": [], "serving": [], "state": "joining"}
             assert job | known | nothing == job
-            first = (await client.post("/jobs/1/workers", json=served(0))).json()
+            first = (await client.post("/jobs/1/workers", json=served(0, rack="r1"))).json()
             place = {"rank": 0, "member": 0, "switch": None, "port": None}
             assert first | known | nothing | place | {"registered": [0]} == first
             second = (await client.post("/jobs/1/workers", json=served(1))).json()
@@ -58,8 +58,8 @@ def test_a_job_with_colocated_servers_runs_when_all_serve(switchless: Serving) -
                 {"name": "rank 1", "ip": "10.0.0.2", "udp_port": 5000, "rank": 1},
             ]
             assert second["members"] == [
-                {"rank": 0, "ip": "10.0.0.1", "udp_port": 4000},
-                {"rank": 1, "ip": "10.0.0.2", "udp_port": 4000},
+                {"rank": 0, "ip": "10.0.0.1", "udp_port": 4000, "rack": "r1"},
+                {"rank": 1, "ip": "10.0.0.2", "udp_port": 4000, "rack": ""},
             ]
             assert (second["rank"], second["member"]) == (1, 1)
             answer = await client.post("/jobs/1/workers/1/serving")

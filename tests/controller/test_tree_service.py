@@ -104,6 +104,22 @@ def test_servers_take_partial_sums_from_the_root(fabric: Fabric) -> None:
     run(body)
 
 
+def test_a_rank_that_names_no_rack_is_in_the_rack_of_its_switch(fabric: Fabric) -> None:
+    async def body() -> None:
+        async with fabric.serving()() as (client, _, _):
+            new = {"workers": 3, "slots": 4, "aggregation": "server"}
+            number = (await client.post("/jobs", json=new)).json()["id"]
+            for rank, more in enumerate(
+                [{"ip": "10.0.0.3"}, {"ip": "10.0.0.1"}, {"ip": "10.0.0.9", "rack": "r9"}]
+            ):
+                document = {"rank": rank, "udp_port": 4000, "server_udp_port": 5000, **more}
+                answer = await client.post(f"/jobs/{number}/workers", json=document)
+                assert answer.status_code == 200, answer.text
+            assert [member["rack"] for member in answer.json()["members"]] == ["leaf2", "leaf1", "r9"]
+
+    run(body)
+
+
 def test_what_does_not_fit_the_topology_is_refused(fabric: Fabric) -> None:
     async def body() -> None:
         async with fabric.serving()() as (client, _, _):

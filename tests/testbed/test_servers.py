@@ -15,11 +15,13 @@ from inagg.membership.mtu_probe import blocks_of
 from inagg_contract.documents import Chunks, JobStatus
 from inagg_testbed.demo.run import INAGG_16, INAGG_32, TrainingSpec
 from inagg_testbed.errors import WorkerFailedError
+from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.lifecycle import manifests, tagged_processes
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import run_in_namespace
+from inagg_testbed.network.traffic import read
 from inagg_testbed.operate.status import document, take_snapshot
 from tests import ROOT
 from tests.broken_sockets import COMPLAINT
@@ -51,10 +53,15 @@ while True:
 
 
 def opened(
-    folder: Path, switch: SwitchKind, *, servers: int = 0, environment: dict[str, str] | None = None
+    folder: Path,
+    switch: SwitchKind,
+    *,
+    servers: int = 0,
+    environment: dict[str, str] | None = None,
+    fabric: Fabric | None = None,
 ) -> AbstractContextManager[Testbed]:
     return open_testbed(
-        hosts=WORKERS,
+        fabric=fabric or Fabric.star(WORKERS),
         servers=servers,
         link=LinkSpec.parse("unshaped"),
         results_root=folder / "results",
@@ -62,6 +69,12 @@ def opened(
         switch=switch,
         environment=environment,
     )
+
+
+def uplinks(testbed: Testbed) -> list[int]:
+    """Bytes so far on each link between switches, up and down."""
+    (ports,) = read(testbed.network)
+    return [bytes_ for trunk in testbed.network.fabric.trunks for bytes_ in ports[trunk.upper]]
 
 
 def last_job(testbed: Testbed) -> JobStatus:
@@ -94,6 +107,23 @@ def test_the_ranks_servers_train_the_same_weights_as_the_switch(
     colocated: Testbed, through_the_switch: dict[TrainingSpec, str], spec: TrainingSpec
 ) -> None:
     assert weights(colocated, spec) == through_the_switch[spec]
+
+
+@pytest.mark.parametrize("switch", ["bridge", "model"])
+def test_a_link_between_racks_carries_each_chunk_once(tmp_path: Path, switch: SwitchKind) -> None:
+    """Over bridges the ranks name their racks; the controller of a topology knows them."""
+    elements = 2_000_000
+    environment = {"INAGG_AGGREGATION": "server"}
+    with opened(tmp_path, switch, environment=environment, fabric=Fabric.parse("tree:2x4")) as testbed:
+        before = uplinks(testbed)
+        sum_rightly(testbed, elements, watch=testbed.services)
+        carried = [new - old for old, new in zip(before, uplinks(testbed), strict=True)]
+        job = last_job(testbed)
+        assert [member.rack for member in job.members] == ["leaf1"] * 4 + ["leaf2"] * 4
+        assert job.chunks is not None
+        assert job.chunks.servers >= math.ceil(4 * elements / (256 * job.words))
+    # Without racks it would be 4 times as much.
+    assert all(4 * elements < each < 1.3 * 4 * elements for each in carried), carried
 
 
 @pytest.mark.parametrize(("switch", "found"), [("bridge", "server"), ("model", "leased")])

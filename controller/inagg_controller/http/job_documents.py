@@ -35,7 +35,7 @@ from inagg_controller.counts import JobCounts
 from inagg_controller.jobs.calls import Call, Question, Report, Wait
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.leases import Lease
-from inagg_controller.jobs.servers import JobKey, ServerShare, Summed
+from inagg_controller.jobs.servers import JobKey, ServerShare, Summed, Worker
 from inagg_controller.service import Registration, Service
 from inagg_controller.switch.client import Count
 
@@ -185,7 +185,12 @@ def _displaced(counts: Mapping[tuple[str, bool], int]) -> Displaced | None:
 
 def _workers(job: Job) -> tuple[WorkerAddress, ...]:
     return tuple(
-        WorkerAddress.model_construct(rank=rank, ip=format_ip(member.ip), udp_port=member.udp_port)
+        WorkerAddress.model_construct(
+            rank=rank,
+            ip=format_ip(member.ip),
+            udp_port=member.udp_port,
+            rack=member.rack if isinstance(member, Worker) else "",
+        )
         for rank, member in sorted(job.members.items())
     )
 

@@ -55,13 +55,17 @@ class MemoryLease(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A worker of a job on servers alone. server_udp_port: of the server in its process; None: it runs none. host: its
-    name, for messages."""
+    """A worker of a job on servers alone.
+
+    server_udp_port: of the server in its process; None: it runs none. rack: within which servers sum first; empty if it
+    is not known. host: its name, for messages.
+    """
 
     rank: int
     ip: int
     udp_port: int
     server_udp_port: int | None = None
+    rack: str = ""
     host: str = field(default="", compare=False)
 
 

@@ -211,13 +211,14 @@ class ControlClient:
         port: int | None = None,
         server_udp_port: int | None = None,
         host: str = "",
+        rack: str = "",
     ) -> RegisteredWorker:
         """Register this worker's address. Registering the same address again changes nothing.
 
         mac: needed for a job on switches. mtu: the largest IP packet on the way to the aggregator, in bytes. The
         controller refuses one that is too small. port: the switch port of this host; None if the controller knows it
         from its options or topology file. server_udp_port: of the server in this process. host: the name of this host,
-        for messages.
+        for messages. rack: of its rack; empty: as the controller knows.
 
         The controller takes the address that a request comes from for this host's. So if it refuses `ip`, this asks
         again from there.
@@ -231,6 +232,7 @@ class ControlClient:
             port=port,
             server_udp_port=server_udp_port,
             host=host,
+            rack=rack,
         )
         path = f"/jobs/{job}/workers"
         try:

@@ -23,7 +23,7 @@ from inagg.membership.interface import interface_of, source_address
 from inagg.membership.joined import Joined
 from inagg.membership.mtu_probe import silent_s
 from inagg.membership.multicast import open_socket
-from inagg.membership.own_server import OwnServer, bind, is_at_home, shape_of
+from inagg.membership.own_server import OwnServer, bind, is_at_home, servers_of, shape_of
 from inagg.membership.pings import SwitchPings
 from inagg.membership.room import create_job
 from inagg.membership.session import Session
@@ -303,6 +303,7 @@ def _enter(
             port=options.switch_port if uses_switches(aggregation) else None,
             server_udp_port=None if own is None else own.udp_port,
             host=options.own_host_name,
+            rack=options.rack or "",
         )
         who = JobRank(job, status.name, rank)
         check = partial(_check_others, ranks, who)
@@ -382,10 +383,11 @@ def _begin(
             route = Route(aggregator=aggregator, roots=status.roots)
         else:
             job = _reach_servers(client, status, ends.own, options.setup_timeout_s, check)
-            servers = [(server.ip, server.udp_port) for server in job.servers]
-            own = next((index for index, server in enumerate(job.servers) if server.rank == rank), None)
+            asked = servers_of(job, rank)
+            servers = [(server.ip, server.udp_port) for server in asked]
+            own = next((index for index, server in enumerate(asked) if server.rank == rank), None)
             route = Route(aggregator=aggregator, servers=servers, home=own if is_at_home(job) else None)
-            status = status.model_copy(update={"servers": job.servers})
+            status = status.model_copy(update={"servers": job.servers, "members": job.members})
         sockets = Sockets(
             socket_fd=ends.udp.fileno(), results_fd=None if results is None else results.fileno()
         )

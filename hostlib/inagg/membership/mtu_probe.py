@@ -9,10 +9,11 @@ import numpy as np
 from inagg._core import Transport
 from inagg.errors import InaggError, JobRank, NetworkTimeoutError, PeerLostError
 from inagg.membership.control import ControlClient
+from inagg.membership.own_server import servers_of
 from inagg.sums.reduction import Callback
 from inagg_contract.aggregation import SERVER
 from inagg_contract.constants import INAGG_HEADER_BYTES, WORD_BYTES
-from inagg_contract.documents import JobServer, JobStatus, Policy
+from inagg_contract.documents import JobStatus, Policy
 from inagg_contract.ranks import place
 from inagg_contract.sizes import FRAME_HEADERS_BYTES, HEADERS_BYTES, data_mtu, run_chunks, way_of
 
@@ -42,7 +43,7 @@ def blocks_of(status: JobStatus) -> int:
 class MtuProbe:
     """The first sum of a job, whose data take packets of full size (docs/protocol.md, 7).
 
-    status: of the job, with its servers.
+    status: of the job, with its servers and members.
     """
 
     def __init__(self, transport: Transport, client: ControlClient, status: JobStatus, rank: int) -> None:
@@ -51,9 +52,10 @@ class MtuProbe:
         self._who = JobRank(status.id, status.name, rank)
         self._words = status.words
         self._slots = status.slots
-        self._all_servers = status.servers
+        self._roots = status.servers  # by way
+        self._asked = servers_of(status, rank)
         # Of a job on servers alone.
-        self._servers = status.servers if status.aggregation == SERVER else ()
+        self._servers = self._asked if status.aggregation == SERVER else ()
         self._blocks = blocks_of(status)
 
     def run(self, timeout_s: float, check: Callback) -> None:
@@ -107,33 +109,39 @@ class MtuProbe:
 
         places: rank -> its host and address.
         """
-        server = self._server_of(chunk)
-        if server is None or server.rank is None:
+        if not self._roots or any(server.rank is None for server in self._roots):
             return self.silence(chunk, waited_s)
+        way = self._way_of(chunk)
+        asked, root = self._asked[way], self._roots[way]
+        # This process's own server is there, so the one above it has not answered.
+        silent = [root] if asked.rank in (root.rank, self._who.rank) else [asked, root]
+        at = " or ".join(f"{server.ip}:{server.udp_port}" for server in silent)
+        its, process = ("its", "its process") if len(silent) == 1 else ("their", "one of their processes")
         return PeerLostError(
-            [server.rank],
-            reason=f"its server at {server.ip}:{server.udp_port} has not answered rank {self._who.rank} for "
-            f"{waited_s:g} s: its process is stopped, or the network between the two is broken",
-            places={server.rank: places.get(server.rank) or place(None, server.ip)},
+            ranks := [server.rank for server in silent if server.rank is not None],
+            reason=f"{its} server at {at} has not answered rank {self._who.rank} for {waited_s:g} s: {process} is "
+            "stopped, or the network between the two is broken",
+            places={
+                rank: places.get(rank) or place(None, server.ip)
+                for rank, server in zip(ranks, silent, strict=True)
+            },
             **self._who._asdict(),
             chunk=chunk,
         )
 
-    def _server_of(self, chunk: int) -> JobServer | None:
-        """The server that sums a chunk; None without servers."""
-        if not self._all_servers:
-            return None
-        return self._all_servers[way_of(chunk, self._slots, len(self._all_servers))]
+    def _way_of(self, chunk: int) -> int:
+        return way_of(chunk, self._slots, len(self._roots))
 
     def _aggregator(self, chunk: int, small_passed: bool) -> str:
         """What has not answered."""
         if not self._servers:
             return "the switch"
         if small_passed or chunk == 0:  # of any chunk of the first sum
-            names = ", ".join(f"{server.name} ({server.ip}:{server.udp_port})" for server in self._servers)
-            return f"one of the servers {names}" if len(self._servers) > 1 else f"the server {names}"
-        server = self._server_of(chunk)
-        assert server is not None
+            names = dict.fromkeys(
+                f"{server.name} ({server.ip}:{server.udp_port})" for server in self._servers
+            )
+            return f"{'one of the servers' if len(names) > 1 else 'the server'} {', '.join(names)}"
+        server = self._asked[self._way_of(chunk)]
         return f"the server {server.name} ({server.ip}:{server.udp_port})"
 
     def _narrow_paths(self) -> Mapping[int, str] | None:

@@ -12,10 +12,11 @@ import threading
 import time
 from typing import Self
 
-from inagg._core import JobShape, Server
+from inagg._core import JobShape, ServedPart, Server
 from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.membership.control import ControlClient
-from inagg_contract.documents import JobStatus
+from inagg_contract.documents import JobServer, JobStatus
+from inagg_contract.racks import Racks
 from inagg_contract.sizes import server_memory
 
 _log = logging.getLogger(__name__)
@@ -69,14 +70,7 @@ class OwnServer:
             JobError: the server has ended.
         """
         try:
-            self._shared.server.serve(
-                shape_of(job),
-                workers=[(member.ip, member.udp_port) for member in job.members],
-                servers=len(job.servers),
-                index=index,
-                relay=None if job.relay is None else (job.relay.ip, job.relay.udp_port),
-                home=job.servers[index].rank if is_at_home(job) else None,
-            )
+            self._shared.server.serve(shape_of(job), _parts_of(job, index), servers=len(job.servers))
         except RuntimeError as error:
             raise JobError(f"this process cannot serve the job: {error}", job=job.id) from error
         self._job = job.id, job.epoch
@@ -131,6 +125,40 @@ class OwnServer:
 def shape_of(job: JobStatus) -> JobShape:
     """What the core has to know of a job at all its ends."""
     return JobShape(number=job.id, epoch=job.epoch, slots=job.slots, words=job.words, workers=job.workers)
+
+
+def servers_of(job: JobStatus, rank: int) -> tuple[JobServer, ...]:
+    """The servers that a rank sends to, or those behind its switch, by way of the chunks."""
+    racks = _racks_of(job)
+    if racks is None:
+        return job.servers
+    return tuple(job.servers[racks.server(rank, way)] for way in range(len(job.servers)))
+
+
+def _parts_of(job: JobStatus, index: int) -> list[ServedPart]:
+    """What a server of this job sums. index: of the server."""
+    workers = {member.rank: (member.ip, member.udp_port) for member in job.members}
+    racks = _racks_of(job)
+    if racks is None:
+        relay = None if job.relay is None else (job.relay.ip, job.relay.udp_port)
+        home = job.servers[index].rank if is_at_home(job) else None
+        return [ServedPart(workers, index=index, relay=relay, home=home)]
+    servers = [(server.ip, server.udp_port) for server in job.servers]
+    parts = []
+    for way, members, above in racks.served_by(index):
+        senders = {
+            rank: workers[rank] if racks.server(rank, way) == index else servers[rank] for rank in members
+        }
+        up = None if above is None else (index, servers[above])
+        parts.append(ServedPart(senders, index=way, above=up))
+    return parts
+
+
+def _racks_of(job: JobStatus) -> Racks | None:
+    """The racks of a job on the servers of its ranks; None for another."""
+    if job.relay is not None or any(server.rank is None for server in job.servers):
+        return None
+    return Racks([member.rack for member in job.members], len(job.servers))
 
 
 def is_at_home(job: JobStatus) -> bool:

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// inagg._core.Server, and inagg._core.ServedJob for tests in virtual time.
+// inagg._core.Server and ServedPart, and inagg._core.ServedJob for tests in virtual time.
 #include "server/server.hpp"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -11,6 +12,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -34,24 +36,70 @@ nb::dict to_dict(const std::array<const char*, N>& names, const std::array<std::
     return out;
 }
 
-// What leaves: (rank, or None for all; datagram).
-using Replies = std::vector<std::pair<std::optional<unsigned>, nb::bytes>>;
+// What leaves: (rank, ABOVE, or None for all; datagram).
+using Replies = std::vector<std::pair<std::optional<int>, nb::bytes>>;
+constexpr int ABOVE = -1;
 
-// worker: None is the switch.
-Replies receive(ServedJob& self, const nb::bytes& datagram, std::optional<unsigned> worker, bool congested) {
-    if (worker) {
-        self.receive(as_span(datagram), *worker, congested);
-    } else {
-        self.receive_relayed(as_span(datagram), congested);
+std::optional<int> receiver_of(unsigned destination) {
+    if (destination == ServedJob::ALL) {
+        return std::nullopt;
     }
+    return destination == ServedJob::ABOVE ? ABOVE : static_cast<int>(destination);
+}
+
+Replies take_replies(ServedJob& self) {
     Replies out;
     for (const Outgoing& reply : self.replies()) {
-        const bool to_all = reply.destination == ServedJob::ALL;
-        out.emplace_back(to_all ? std::nullopt : std::optional(reply.destination), to_bytes(reply.datagram));
+        out.emplace_back(receiver_of(reply.destination), to_bytes(reply.datagram));
     }
     self.clear_replies();
     return out;
 }
+
+// member: None is the switch.
+Replies receive(ServedJob& self, const nb::bytes& datagram, std::optional<unsigned> member, bool congested) {
+    if (member) {
+        self.receive(as_span(datagram), *member, congested);
+    } else {
+        self.receive_relayed(as_span(datagram), congested);
+    }
+    return take_replies(self);
+}
+
+Replies receive_from_above(ServedJob& self, const nb::bytes& datagram, bool congested) {
+    self.receive_from_above(as_span(datagram), congested);
+    return take_replies(self);
+}
+
+// A server's part of a job (Server::serve), without what all parts have in common. above: the server above, and
+// the rank as which this one sends to it.
+struct PyPart {
+    unsigned index = 0;
+    std::map<unsigned, IpPort> members;
+    std::optional<IpPort> relay;
+    std::optional<unsigned> home;
+    std::optional<std::pair<unsigned, IpPort>> above;
+
+    ServedPart of(const JobShape& job, unsigned servers) const {
+        ServedPart part;
+        part.config.job = job;
+        part.config.servers = servers;
+        part.config.index = index;
+        part.config.relayed = relay.has_value();
+        part.config.home = home;
+        for (const auto& [rank, address] : members) {
+            part.members[rank] = {address.first, address.second};
+            part.config.members |= std::uint64_t{1} << (rank % 64);
+        }
+        if (above) {
+            part.config.rank_above = above->first;
+        }
+        if (const auto& beyond = above ? std::optional(above->second) : relay) {
+            part.beyond = UdpAddress{beyond->first, beyond->second};
+        }
+        return part;
+    }
+};
 
 // What the version of a chunk holds; nothing if it has never been used.
 std::optional<nb::dict> held(const ServedJob& self, std::uint32_t chunk) {
@@ -100,21 +148,13 @@ class PyServer {
 
     std::optional<std::string> failure() const { return server_.failure(); }
 
-    void serve(const JobShape& job, const std::vector<IpPort>& workers, unsigned servers, unsigned index,
-               const std::optional<IpPort>& relay, std::optional<unsigned> home) {
-        std::vector<UdpAddress> addresses;
-        addresses.reserve(workers.size());
-        for (const auto& [ip, port] : workers) {
-            addresses.push_back({ip, port});
-        }
-        const ServedJobConfig config{
-            .job = job, .servers = servers, .index = index, .relayed = relay.has_value(), .home = home};
-        std::optional<UdpAddress> way;
-        if (relay) {
-            way = UdpAddress{relay->first, relay->second};
+    void serve(const JobShape& job, const std::vector<PyPart>& parts, unsigned servers) {
+        std::vector<ServedPart> served;
+        for (const PyPart& part : parts) {
+            served.push_back(part.of(job, servers));
         }
         const nb::gil_scoped_release release;
-        server_.serve(config, addresses, way);
+        server_.serve(served);
     }
 
     void drop(std::uint16_t job, std::uint32_t epoch) {
@@ -171,21 +211,39 @@ class PyServer {
 }  // namespace
 
 void define_server(nb::module_& m) {
-    nb::class_<ServedJob>(m, "ServedJob")
+    auto served_job = nb::class_<ServedJob>(m, "ServedJob");
+    served_job
         .def(
             "__init__",
             [](ServedJob* self, const JobShape& job, unsigned servers, unsigned index, bool relayed,
-               std::optional<unsigned> home) {
-                new (self) ServedJob(
-                    {.job = job, .servers = servers, .index = index, .relayed = relayed, .home = home});
+               std::uint64_t members, std::optional<unsigned> rank_above, std::optional<unsigned> home) {
+                new (self) ServedJob({.job = job,
+                                      .servers = servers,
+                                      .index = index,
+                                      .relayed = relayed,
+                                      .members = members,
+                                      .rank_above = rank_above,
+                                      .home = home});
             },
-            "job"_a, nb::kw_only(), "servers"_a = 1, "index"_a = 0, "relayed"_a = false,
-            "home"_a = nb::none())
-        .def("receive", &receive, "datagram"_a, "worker"_a.none(), "congested"_a = false)
+            "job"_a, nb::kw_only(), "servers"_a = 1, "index"_a = 0, "relayed"_a = false, "members"_a = 0,
+            "rank_above"_a = nb::none(), "home"_a = nb::none())
+        .def("receive", &receive, "datagram"_a, "member"_a.none(), "congested"_a = false)
+        .def("receive_from_above", &receive_from_above, "datagram"_a, "congested"_a = false)
         .def("held", &held, "chunk"_a)
         .def_prop_ro("memory", [](const ServedJob& self) { return self.config().memory(); })
         .def_prop_ro("counts", [](const ServedJob& self) { return to_dict(OUTCOME_NAMES, self.counts()); })
         .def_prop_ro("chunks", [](const ServedJob& self) { return to_dict(SUMMED_IN_NAMES, self.chunks()); });
+    served_job.attr("ABOVE") = ABOVE;
+    nb::class_<PyPart>(m, "ServedPart")
+        .def(
+            "__init__",
+            [](PyPart* self, const std::map<unsigned, IpPort>& members, unsigned index,
+               const std::optional<IpPort>& relay, std::optional<unsigned> home,
+               const std::optional<std::pair<unsigned, IpPort>>& above) {
+                new (self) PyPart{index, members, relay, home, above};
+            },
+            "members"_a, nb::kw_only(), "index"_a = 0, "relay"_a = nb::none(), "home"_a = nb::none(),
+            "above"_a = nb::none());
     nb::class_<PyServer>(m, "Server")
         .def(
             "__init__",
@@ -199,8 +257,7 @@ void define_server(nb::module_& m) {
             nb::kw_only(), "local"_a = nb::none(), "socket_fd"_a = nb::none(), "memory"_a)
         .def_prop_ro("local_address", &PyServer::local_address)
         .def_prop_ro("failure", &PyServer::failure)
-        .def("serve", &PyServer::serve, "job"_a, nb::kw_only(), "workers"_a, "servers"_a = 1, "index"_a = 0,
-             "relay"_a = nb::none(), "home"_a = nb::none())
+        .def("serve", &PyServer::serve, "job"_a, "parts"_a, nb::kw_only(), "servers"_a = 1)
         .def("drop", &PyServer::drop, "job"_a, "epoch"_a)
         .def("stats", &PyServer::stats)
         .def("chunks", &PyServer::chunks, "job"_a, "epoch"_a)

@@ -15,6 +15,8 @@ constexpr std::uint32_t MAX_SLOTS = 1U << 16;
 // What a version takes besides its packet, as the controller counts it.
 constexpr std::size_t VERSION_BYTES = 64;
 
+std::uint64_t all_bits(unsigned workers) { return ~std::uint64_t{0} >> (MAX_MEMBERS - workers); }
+
 void maximise(Announcement& sum, const Announcement& added) {
     sum.flags |= added.flags;
     sum.flags_check |= added.flags_check;
@@ -35,7 +37,13 @@ void ServedJobConfig::validate() const {
     require(index < servers,
             "index is " + std::to_string(index) + " of " + std::to_string(servers) + " servers");
     require(!home || (relayed && *home < job.workers), "home is a worker of a relayed job");
+    require(!relayed || all_members() == all_bits(job.workers), "all workers are members of a relayed job");
+    require((members & ~all_bits(job.workers)) == 0, "members has bits of ranks that the job does not have");
+    require(!rank_above || (!relayed && *rank_above < job.workers),
+            "rank_above is a rank of a job that is not relayed");
 }
+
+std::uint64_t ServedJobConfig::all_members() const { return members == 0 ? all_bits(job.workers) : members; }
 
 std::size_t ServedJobConfig::memory() const {
     return 2 * ways().most_slots() * (datagram_bytes(Kind::data, job.words) + VERSION_BYTES);
@@ -46,7 +54,7 @@ ServedJob::ServedJob(const ServedJobConfig& config)
       ways_(config.ways()),
       share_(ways_.most_slots()),
       stride_(datagram_bytes(Kind::data, config.job.words)),
-      all_(~std::uint64_t{0} >> (MAX_MEMBERS - config.job.workers)),
+      all_(config.all_members()),
       away_(config.home ? all_ & ~(std::uint64_t{1} << *config.home) : all_),
       versions_(2 * share_),
       memory_(2 * share_ * stride_) {
@@ -60,18 +68,29 @@ ServedJob::ServedJob(const ServedJobConfig& config)
     }
 }
 
-void ServedJob::receive(std::span<const std::byte> datagram, unsigned worker, bool congested) {
+void ServedJob::receive(std::span<const std::byte> datagram, unsigned member, bool congested) {
     const std::optional<Header> header = read(datagram, 0);
     if (!header) {
         count(Outcome::malformed);
-    } else if ((config_.relayed && config_.home != worker) || header->rank != worker ||
-               worker >= config_.job.workers) {
+    } else if ((config_.relayed && config_.home != member) || header->rank != member ||
+               member >= config_.job.workers || (all_ >> member & 1) == 0) {
         count(Outcome::not_admitted);
     } else {
         count(take({.header = *header,
                     .congested = congested,
-                    .members = std::uint64_t{1} << worker,
+                    .members = std::uint64_t{1} << member,
                     .words = datagram.subspan(HEADER_BYTES)}));
+    }
+}
+
+void ServedJob::receive_from_above(std::span<const std::byte> datagram, bool congested) {
+    const std::optional<Header> header = read(datagram, 0);
+    if (!header) {
+        count(Outcome::malformed);
+    } else if (!config_.rank_above || !is_result(header->kind)) {
+        count(Outcome::not_admitted);
+    } else {
+        count(take_from_above(datagram, *header, congested));
     }
 }
 
@@ -161,6 +180,9 @@ Outcome ServedJob::contribute(const Packet& packet, std::size_t place) {
     } else if (version.final) {
         resend(place, packet);
         return Outcome::result_resent;
+    } else if (is_partial(version) && asks_above(packet.members)) {
+        send_above(place, header);
+        return Outcome::partial_resent;
     } else if ((version.members & packet.members) != 0) {
         // Those of the packet that are missing send theirs again when they ask.
         const bool news = (packet.members & ~version.members) != 0;
@@ -172,8 +194,7 @@ Outcome ServedJob::contribute(const Packet& packet, std::size_t place) {
     version.combined |= several;
     version.whole |= several && (packet.members & away_) == away_;
     if (packet.congested) {
-        version.announced.flags |= p4::FLAG_CONGESTED;
-        version.announced.flags_check |= p4::FLAG_CONGESTED;
+        note_congestion(version);
     }
     add(version, header, packet.words, datagram_at(place).subspan(HEADER_BYTES));
     if (version.members == all_) {
@@ -182,9 +203,19 @@ Outcome ServedJob::contribute(const Packet& packet, std::size_t place) {
     return starts ? Outcome::started : Outcome::added;
 }
 
+void ServedJob::note_congestion(Version& version) {
+    version.announced.flags |= p4::FLAG_CONGESTED;
+    version.announced.flags_check |= p4::FLAG_CONGESTED;
+}
+
 // `packet`: the last one.
 void ServedJob::complete(std::size_t place, const Packet& packet) {
     Version& version = versions_[place];
+    if (config_.rank_above) {
+        send_above(place, packet.header);
+        count(Outcome::partial_sent);
+        return;
+    }
     version.final = true;
     reply(place, packet.header, ALL);
     count(Outcome::completed);
@@ -241,34 +272,98 @@ Outcome ServedJob::answer(const Packet& query, const Version& version) {
     const bool same = used && age == 0;
     const bool here = same && (version.members & query.members) != 0;
     const bool waits = query.waits_with != 0 && (!same || (version.members & query.waits_with) == 0);
+    if (here && is_partial(version) && asks_above(query.members)) {
+        Header up = header;
+        up.rank = static_cast<std::uint8_t>(*config_.rank_above);
+        pass_on(up, ABOVE);
+        return Outcome::query_passed;
+    }
     const bool held = !(same && version.final) && (here || waits);
     Header out = header;
     out.kind = result_of(header.kind);
     out.announced = Announcement::of(held ? 0 : p4::FLAG_AGAIN, 0);
-    encode(out, answers_.emplace_back());
-    replies_.push_back(
-        {.datagram = answers_.back(), .destination = static_cast<unsigned>(std::countr_zero(query.members))});
+    pass_on(out, static_cast<unsigned>(std::countr_zero(query.members)));
     return held ? Outcome::query_held : Outcome::query_again;
+}
+
+// A packet without words.
+void ServedJob::pass_on(Header header, unsigned destination) {
+    encode(header, answers_.emplace_back());
+    replies_.push_back({.datagram = answers_.back(), .destination = destination});
+}
+
+Outcome ServedJob::take_from_above(std::span<const std::byte> datagram, const Header& header,
+                                   bool congested) {
+    if (header.job != config_.job.number || !is_own(header.chunk)) {
+        return Outcome::not_admitted;
+    }
+    if (header.epoch != config_.job.epoch) {
+        return Outcome::wrong_epoch;
+    }
+    const std::size_t place = place_of(header.chunk);
+    Version& version = versions_[place];
+    const std::int32_t age = chunk_age(header.chunk, version.chunk);
+    if (version.members != 0 && age < 0) {
+        return Outcome::stale;
+    }
+    if (version.members != all_ || age > 0) {
+        return Outcome::result_unexpected;
+    }
+    if (version.final) {
+        return Outcome::result_duplicate;
+    }
+    if (is_query(header.kind)) {
+        pass_on(header, static_cast<unsigned>(std::countr_zero(all_)));
+        return Outcome::answer_passed;
+    }
+    keep(place, header, datagram.subspan(HEADER_BYTES));
+    if (congested) {
+        note_congestion(version);
+    }
+    reply(place, header, ALL);
+    return Outcome::result_kept;
+}
+
+void ServedJob::keep(std::size_t place, const Header& result, std::span<const std::byte> words) {
+    Version& version = versions_[place];
+    version.announced = result.announced;
+    version.checksum = result.checksum;
+    version.final = true;
+    if (!words.empty()) {
+        std::ranges::copy(words, datagram_at(place).subspan(HEADER_BYTES).begin());
+        version.has_words = true;
+    }
 }
 
 // `answered`: of the packet because of which it leaves. A result says in its rank whose server it comes from:
 // the switch sends that rank no copy.
 void ServedJob::reply(std::size_t place, const Header& answered, unsigned destination) {
+    const auto rank = static_cast<std::uint8_t>(config_.home.value_or(answered.rank));
+    replies_.push_back(
+        {.datagram = write(place, result_of(answered.kind), rank), .destination = destination});
+}
+
+void ServedJob::send_above(std::size_t place, const Header& answered) {
+    const auto rank = static_cast<std::uint8_t>(*config_.rank_above);
+    replies_.push_back({.datagram = write(place, answered.kind, rank), .destination = ABOVE});
+}
+
+// The datagram of a version, as a packet of this kind.
+std::span<const std::byte> ServedJob::write(std::size_t place, Kind kind, std::uint8_t rank) {
     const Version& version = versions_[place];
-    const Kind result = result_of(answered.kind);
-    const auto datagram = datagram_at(place).first(datagram_bytes(result, config_.job.words));
+    const auto datagram = datagram_at(place).first(datagram_bytes(kind, config_.job.words));
     if (!version.has_words) {  // the memory may still have those of another chunk
         std::ranges::fill(datagram.subspan(HEADER_BYTES), std::byte{0});
     }
-    encode({.kind = result,
-            .rank = static_cast<std::uint8_t>(config_.home.value_or(answered.rank)),
+    encode({.kind = kind,
+            .rank = rank,
             .job = config_.job.number,
             .announced = version.announced,
             .epoch = config_.job.epoch,
             .chunk = version.chunk,
             .checksum = version.checksum},
            datagram.first<HEADER_BYTES>());
-    replies_.push_back({.datagram = datagram, .destination = destination});
+    return datagram;
 }
 
 }  // namespace inagg

@@ -4,10 +4,13 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <iterator>
-#include <numeric>
+#include <ranges>
+#include <set>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -31,6 +34,11 @@ bool passes(int error) {
            from_network(error);
 }
 
+template <std::size_t N>
+void add_up(std::array<std::uint64_t, N>& sums, const std::array<std::uint64_t, N>& added) {
+    std::ranges::transform(sums, added, sums.begin(), std::plus{});
+}
+
 }  // namespace
 
 Server::Server(UdpSocket socket, std::size_t memory)
@@ -42,44 +50,87 @@ Server::Server(UdpSocket socket, std::size_t memory)
 
 Server::~Server() { close(); }
 
-void Server::serve(const ServedJobConfig& config, std::span<const UdpAddress> workers,
-                   const std::optional<UdpAddress>& relay) {
+void ServedPart::validate() const {
     config.validate();
-    require(config.relayed == relay.has_value(), "a relay is of relayed jobs");
-    require(workers.size() == config.job.workers, "there are " + std::to_string(workers.size()) +
-                                                      " addresses for " + std::to_string(config.job.workers) +
-                                                      " workers");
-    std::vector<sockaddr_in> addresses;
-    std::ranges::transform(workers, std::back_inserter(addresses), to_sockaddr);
-    std::vector<unsigned> receivers(config.job.workers);
-    std::iota(receivers.begin(), receivers.end(), 0U);
-    if (relay) {
-        receivers = {config.job.workers};
-        addresses.push_back(to_sockaddr(*relay));
+    require((config.relayed || config.rank_above.has_value()) == beyond.has_value(),
+            "a relayed job has a switch, a server below another has that above; others have neither");
+    std::uint64_t bits = 0;
+    for (const auto& [rank, _] : members) {
+        require(rank < config.job.workers, "rank " + std::to_string(rank) + " is a member of a job of " +
+                                               std::to_string(config.job.workers) + " workers");
+        bits |= std::uint64_t{1} << rank;
     }
-    if (config.home) {
-        receivers.push_back(*config.home);
+    require(bits == config.all_members(), "each member has an address, and no other rank");
+}
+
+Server::Part::Part(const ServedPart& part) : sums(part.config), addresses(part.config.job.workers) {
+    for (const auto& [rank, address] : part.members) {
+        addresses[rank] = to_sockaddr(address);
+    }
+    if (part.beyond) {
+        addresses.push_back(to_sockaddr(*part.beyond));
+    }
+    if (config().relayed) {
+        receivers.push_back(beyond());
+        if (config().home) {
+            receivers.push_back(*config().home);
+        }
+        return;
+    }
+    std::ranges::copy(std::views::keys(part.members), std::back_inserter(receivers));
+}
+
+std::size_t Server::Served::memory() const {
+    std::size_t bytes = 0;
+    for (const Part& part : parts) {
+        bytes += part.config().memory();
+    }
+    return bytes;
+}
+
+Server::Part& Server::Served::part_of(std::uint32_t chunk) {
+    return parts[of_way[parts.front().config().ways().of(chunk)]];
+}
+
+void Server::serve(std::span<const ServedPart> parts) {
+    require(!parts.empty(), "a server has a part of its jobs at least");
+    const ServedJobConfig& first = parts.front().config;
+    std::size_t needed = 0;
+    std::vector<std::size_t> of_way(first.servers);
+    std::set<unsigned> ways;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        const ServedJobConfig& config = parts[i].config;
+        parts[i].validate();
+        require(config.job.number == first.job.number && config.servers == first.servers,
+                "the parts are of one job");
+        require(ways.insert(config.index).second, "each part is of another way");
+        of_way[config.index] = i;
+        needed += config.memory();
     }
     call([&] {
-        const auto known = jobs_.find(config.job.number);
-        if (known != jobs_.end() && known->second.sums.config().job.epoch == config.job.epoch) {
+        const auto known = jobs_.find(first.job.number);
+        if (known != jobs_.end() && known->second.job().epoch == first.job.epoch) {
             return;
         }
-        const std::size_t freed = known == jobs_.end() ? 0 : known->second.sums.config().memory();
+        const std::size_t freed = known == jobs_.end() ? 0 : known->second.memory();
         const std::size_t left = memory_ - (stats_.memory - freed);
-        if (config.memory() > left) {
-            throw std::length_error("job " + std::to_string(config.job.number) + " needs " +
-                                    std::to_string(config.memory()) + " bytes, and " + std::to_string(left) +
-                                    " of " + std::to_string(memory_) + " are free");
+        if (needed > left) {
+            throw std::length_error("job " + std::to_string(first.job.number) + " needs " +
+                                    std::to_string(needed) + " bytes, and " + std::to_string(left) + " of " +
+                                    std::to_string(memory_) + " are free");
         }
-        ServedJob sums(config);
-        jobs_.erase(config.job.number);
-        jobs_.emplace(config.job.number, Served{std::move(sums), std::move(addresses), std::move(receivers)});
-        stats_.memory = stats_.memory - freed + config.memory();
+        Served made{.parts = {}, .of_way = std::move(of_way)};
+        std::ranges::transform(parts, std::back_inserter(made.parts),
+                               [](const ServedPart& part) { return Part(part); });
+        jobs_.insert_or_assign(first.job.number, std::move(made));
+        stats_.memory = stats_.memory - freed + needed;
         std::size_t packets = 0;
         for (const auto& [_, served] : jobs_) {
-            const ServedJobConfig& other = served.sums.config();
-            packets += other.job.workers * (other.memory() / 2 + other.ways().most_slots() * PACKET_OVERHEAD);
+            for (const Part& part : served.parts) {
+                const ServedJobConfig& config = part.config();
+                packets += static_cast<std::size_t>(std::popcount(config.all_members())) *
+                           (config.memory() / 2 + config.ways().most_slots() * PACKET_OVERHEAD);
+            }
         }
         socket_.reserve_receive_buffer(packets);
     });
@@ -88,8 +139,8 @@ void Server::serve(const ServedJobConfig& config, std::span<const UdpAddress> wo
 void Server::drop(std::uint16_t job, std::uint32_t epoch) {
     call([&] {
         const auto known = jobs_.find(job);
-        if (known != jobs_.end() && known->second.sums.config().job.epoch == epoch) {
-            stats_.memory -= known->second.sums.config().memory();
+        if (known != jobs_.end() && known->second.job().epoch == epoch) {
+            stats_.memory -= known->second.memory();
             jobs_.erase(known);
         }
     });
@@ -100,8 +151,11 @@ ServerStats Server::stats() {
     call([&] {
         stats = stats_;
         for (const auto& [job, served] : jobs_) {
-            stats.jobs[job] = served.sums.counts();
-            stats.chunks[job] = served.sums.chunks();
+            stats.chunks[job] = {};
+            for (const Part& part : served.parts) {
+                add_up(stats.jobs[job], part.sums.counts());
+                add_up(stats.chunks[job], part.sums.chunks());
+            }
         }
     });
     return stats;
@@ -111,8 +165,11 @@ std::optional<ChunkCounts> Server::chunks(std::uint16_t job, std::uint32_t epoch
     std::optional<ChunkCounts> found;
     call([&] {
         const auto known = jobs_.find(job);
-        if (known != jobs_.end() && known->second.sums.config().job.epoch == epoch) {
-            found = known->second.sums.chunks();
+        if (known != jobs_.end() && known->second.job().epoch == epoch) {
+            found.emplace();
+            for (const Part& part : known->second.parts) {
+                add_up(*found, part.sums.chunks());
+            }
         }
     });
     return found;
@@ -214,14 +271,18 @@ void Server::receive() {
     receiving_.for_each(received.messages, [&](const ReceivedMessage& message) { take(message); });
 }
 
-// False: the source is none of this job's.
-bool Server::Served::take(std::span<const std::byte> datagram, unsigned rank, const sockaddr_in& source,
-                          bool congested) {
-    if (relayed() && same(addresses.back(), source)) {
-        sums.receive_relayed(datagram, congested);
+// False: the source is none of this part's.
+bool Server::Part::take(std::span<const std::byte> datagram, unsigned rank, const sockaddr_in& source,
+                        bool congested) {
+    if (addresses.size() > beyond() && same(addresses[beyond()], source)) {
+        if (config().relayed) {
+            sums.receive_relayed(datagram, congested);
+        } else {
+            sums.receive_from_above(datagram, congested);
+        }
         return true;
     }
-    if (rank >= sums.config().job.workers || !same(addresses[rank], source)) {
+    if (rank >= config().job.workers || !same(addresses[rank], source)) {
         return false;
     }
     sums.receive(datagram, rank, congested);
@@ -231,55 +292,63 @@ bool Server::Served::take(std::span<const std::byte> datagram, unsigned rank, co
 // A message has datagrams of one source.
 void Server::take(const ReceivedMessage& received) {
     std::span<const std::byte> message = received.bytes;
-    Served* served = nullptr;
+    Part* part = nullptr;
     do {
         const auto datagram = message.first(std::min(received.datagram_bytes, message.size()));
         message = message.subspan(datagram.size());
-        const std::optional<Header> header = decode(datagram);
-        if (header && (served == nullptr || served->sums.config().job.number != header->job)) {
-            if (served != nullptr) {
-                send_replies(*served);
-            }
+        if (const std::optional<Header> header = decode(datagram)) {
             const auto found = jobs_.find(header->job);
-            served = found == jobs_.end() ? nullptr : &found->second;
+            Part* next = found == jobs_.end() ? nullptr : &found->second.part_of(header->chunk);
+            if (part != nullptr && part != next) {
+                send_replies(*part);
+            }
+            part = next;
+            if (part != nullptr &&
+                part->take(datagram, header->rank, received.source, received.congested)) {
+                continue;
+            }
         }
-        if (!header || served == nullptr ||
-            !served->take(datagram, header->rank, received.source, received.congested)) {
-            ++stats_.unknown;
-        }
+        ++stats_.unknown;
     } while (!message.empty());
-    if (served != nullptr) {
-        send_replies(*served);
+    if (part != nullptr) {
+        send_replies(*part);
     }
 }
 
-// Results for all go to one receiver after another, so that those of neighbouring slots are one message.
-void Server::send_replies(Served& served) {
-    std::span<const Outgoing> replies = served.sums.replies();
+void Server::send_replies(Part& part) {
+    std::span<const Outgoing> replies = part.sums.replies();
     while (!replies.empty()) {
-        const bool to_all = replies.front().destination == ServedJob::ALL;
-        const auto end = std::ranges::find_if(
-            replies, [&](const Outgoing& reply) { return (reply.destination == ServedJob::ALL) != to_all; });
-        const auto count = static_cast<std::size_t>(end - replies.begin());
-        if (to_all) {
-            for (const unsigned to : served.receivers) {
-                copies_.assign(replies.begin(), end);
-                for (Outgoing& copy : copies_) {
-                    copy.destination = to;
-                }
-                send(served, copies_);
+        const unsigned destination = replies.front().destination;
+        const auto end = std::ranges::find_if(replies, [&](const Outgoing& reply) {
+            return std::max(reply.destination, ServedJob::ONE) != std::max(destination, ServedJob::ONE);
+        });
+        const auto row = replies.first(static_cast<std::size_t>(end - replies.begin()));
+        if (destination == ServedJob::ABOVE) {
+            send_to(part, row, part.beyond());
+        } else if (destination == ServedJob::ALL) {
+            // To one receiver after another, so that results of neighbouring slots are one message.
+            for (const unsigned receiver : part.receivers) {
+                send_to(part, row, receiver);
             }
         } else {
-            send(served, replies.first(count));
+            send(part, row);
         }
-        replies = replies.subspan(count);
+        replies = replies.subspan(row.size());
     }
-    served.sums.clear_replies();
+    part.sums.clear_replies();
 }
 
-void Server::send(Served& served, std::span<const Outgoing> datagrams) {
+void Server::send_to(Part& part, std::span<const Outgoing> datagrams, unsigned destination) {
+    copies_.assign(datagrams.begin(), datagrams.end());
+    for (Outgoing& copy : copies_) {
+        copy.destination = destination;
+    }
+    send(part, copies_);
+}
+
+void Server::send(Part& part, std::span<const Outgoing> datagrams) {
     for (int tries = 0; !datagrams.empty() && tries < SEND_TRIES;) {
-        const Sent sent = sending_.send(socket_, datagrams, served.addresses);
+        const Sent sent = sending_.send(socket_, datagrams, part.addresses);
         datagrams = datagrams.subspan(sent.datagrams);
         if (sent.error == EAGAIN) {
             tries += wait_until_writable() ? 0 : 1;

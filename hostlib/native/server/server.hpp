@@ -34,6 +34,18 @@ struct ServerStats {
     std::map<std::uint16_t, ChunkCounts> chunks;  // by job
 };
 
+// The share of a job that a server has in one way of its chunks.
+struct ServedPart {
+    ServedJobConfig config;
+    // Of the members, by rank: where a worker's packets come from, or those of a server below.
+    std::map<unsigned, UdpAddress> members;
+    // The switch of a relayed job, or the server above.
+    std::optional<UdpAddress> beyond;
+
+    // Throws std::invalid_argument.
+    void validate() const;
+};
+
 class Server {
   public:
     // `memory`: the most bytes that jobs may take. Throws std::system_error.
@@ -48,12 +60,10 @@ class Server {
     // Why the thread has ended though nobody has closed the server; nothing if it has not.
     std::optional<std::string> failure() const { return thread_.failure(); }
 
-    // Admits a job's packets. `workers`: their addresses, by rank. `relay`: the switch, if the job is
-    // relayed. It replaces an older job of the same number; the same job again changes nothing. Throws
-    // std::invalid_argument, and std::length_error if there is not enough memory. This and the next three
-    // throw std::runtime_error once the thread has ended.
-    void serve(const ServedJobConfig& config, std::span<const UdpAddress> workers,
-               const std::optional<UdpAddress>& relay = {});
+    // Admits a job's packets. `parts`: of one job, each of another way. It replaces an older job of the same
+    // number; the same job again changes nothing. Throws std::invalid_argument, and std::length_error if there
+    // is not enough memory. This and the next three throw std::runtime_error once the thread has ended.
+    void serve(std::span<const ServedPart> parts);
     // Forgets a job. Nothing happens if it does not serve it.
     void drop(std::uint16_t job, std::uint32_t epoch);
     ServerStats stats();
@@ -63,14 +73,27 @@ class Server {
     void close();
 
   private:
-    struct Served {
-        ServedJob sums;
-        std::vector<sockaddr_in> addresses;  // of the workers, and behind them of the relay if there is one
-        std::vector<unsigned> receivers;     // of results for all, by address
+    // A part of a job that it serves.
+    struct Part {
+        explicit Part(const ServedPart& part);
 
-        bool relayed() const { return sums.config().relayed; }
+        ServedJob sums;
+        // Of the members, by rank, none of others; and behind them of what is beyond, if there is anything.
+        std::vector<sockaddr_in> addresses;
+        std::vector<unsigned> receivers;  // of results for all, by address
+
+        const ServedJobConfig& config() const { return sums.config(); }
+        unsigned beyond() const { return config().job.workers; }
         bool take(std::span<const std::byte> datagram, unsigned rank, const sockaddr_in& source,
                   bool congested);
+    };
+    struct Served {
+        std::vector<Part> parts;
+        std::vector<std::size_t> of_way;  // the part of each way; of one that has none the first
+
+        const JobShape& job() const { return parts.front().config().job; }
+        std::size_t memory() const;
+        Part& part_of(std::uint32_t chunk);
     };
 
     void loop();
@@ -79,8 +102,9 @@ class Server {
     void wait();
     void receive();
     void take(const ReceivedMessage& received);
-    void send_replies(Served& served);
-    void send(Served& served, std::span<const Outgoing> datagrams);
+    void send_replies(Part& part);
+    void send_to(Part& part, std::span<const Outgoing> datagrams, unsigned destination);
+    void send(Part& part, std::span<const Outgoing> datagrams);
     bool wait_until_writable() const;
     // Runs `action` in the thread, and waits until it has.
     void call(const std::function<void()>& action);

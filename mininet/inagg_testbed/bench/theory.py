@@ -12,7 +12,8 @@ inagg-shared    S in 2 steps. A rank whose process runs one of the k servers sen
                 servers, S + S/k: the switch sends this rank all results.
 inagg-shared-1  S in 2 steps: the server's link carries the sums, and the results once, for the switch to multicast.
 inagg-server    2(N-1)/N S in 2 steps. Each rank's process serves 1/N of the chunks: it sends (N-1)/N S to the others'
-                servers, and its server results of S/N to N-1 ranks; it receives as much.
+                servers, and its server results of S/N to N-1 ranks; it receives as much. In racks of one size it is as
+                much in 4 steps: to a server of the rack, from there to the root's, and back.
 inagg-server-1  N S in 2 steps: the server's link carries all contributions, and the results to all ranks.
 
 The theories of gloo and gloo-hierarchical are in inagg_baselines.
@@ -23,6 +24,7 @@ from collections.abc import Callable, Mapping
 from inagg_baselines.catalog import BASELINES
 from inagg_baselines.theory import Racks, Theory, ring
 from inagg_contract.aggregation import MOST_HOMES
+from inagg_contract.racks import Racks as ServerRacks
 from inagg_testbed.bench.plan import (
     INAGG,
     INAGG_SERVER,
@@ -48,7 +50,24 @@ def theory(spec: BackendSpec, workers: int, racks: Racks) -> Theory:
     servers = 1 << (workers.bit_length() - 1)
     if spec.name == INAGG_SHARED and (len(racks_of(workers, racks)) > 1 or servers > MOST_HOMES):
         return Theory(1 + 1 / servers, "S + S/k", 2)
+    if spec.name == INAGG_SERVER and len(known := racks_of(workers, racks)) > 1:
+        return _within_racks(workers, known)
     return _THEORIES[spec.name](workers)
+
+
+def _within_racks(workers: int, racks: Racks) -> Theory:
+    """Servers of ranks that sum within racks first (protocol.md, 5.6)."""
+    label = {rank: str(number) for number, rack in enumerate(racks) for rank in rack}
+    paths = ServerRacks([label[rank] for rank in range(workers)], workers)
+    chunks = []  # on the link of each rank, of a row of one chunk a way
+    for rank in range(workers):
+        served = paths.served_by(rank)
+        sent = sum(paths.server(rank, way) != rank for way in range(workers))
+        sent += sum(len(set(one.members) - {rank}) + (one.above is not None) for one in served)
+        chunks.append(sent)
+    steps = 4 if any(one.above is not None for rank in range(workers) for one in paths.served_by(rank)) else 2
+    share = max(chunks) / workers
+    return Theory(share, "2(N-1)/N S" if share == ring(workers).share else f"{share:.3g} S", steps)
 
 
 def racks_of(workers: int, racks: Racks) -> list[list[int]]:

@@ -249,6 +249,10 @@ class Fabric:
         """Whether there is one switch, with all hosts."""
         return self.name == STAR
 
+    def leaf_of(self, number: int) -> str:
+        """The switch of a host."""
+        return self.host_ports[number - 1].switch
+
     @property
     def control_switch(self) -> str:
         """The switch in whose node the controller runs."""

@@ -110,6 +110,12 @@ class Testbed:
             **self.environment,
         }
 
+    def _host_environment(self, host: int) -> dict[str, str]:
+        """Variables that say which host it is, and over bridges its rack, which the controller does not know then."""
+        fabric = self.network.fabric
+        rack = {} if self.has_switch or fabric.is_star else {"INAGG_RACK": fabric.leaf_of(host)}
+        return {"INAGG_HOST_NAME": host_name(host), **rack}
+
     def node_environments(self) -> dict[str, dict[str, str]]:
         """Variables that `inagg exec` adds to the environment in each host, by host."""
         if self.network.fabric.described:
@@ -118,7 +124,7 @@ class Testbed:
         return {
             host_name(number): {
                 "GLOO_SOCKET_IFNAME": self.network.gloo_interface(number),
-                "INAGG_HOST_NAME": host_name(number),
+                **self._host_environment(number),
                 **ONE_THREAD,
                 **inagg,
             }
@@ -163,7 +169,7 @@ class Testbed:
                         name,
                         rank,
                         host,
-                        {**own, **inagg, "INAGG_HOST_NAME": host_name(host), **(environment or {})},
+                        {**own, **inagg, **self._host_environment(host), **(environment or {})},
                     )
                 )
         except BaseException:

@@ -12,7 +12,7 @@ from functools import cached_property, reduce
 from itertools import product
 from typing import NamedTuple
 
-from inagg._core import ServedJob
+from inagg._core import JobShape, ServedJob
 from inagg_simulator.p4_switch import Above, Entries, P4Switch, switch_station
 from inagg_simulator.reference import (
     AGAIN,
@@ -25,8 +25,8 @@ from inagg_simulator.reference import (
     WORD_BYTES,
     Header,
 )
-from inagg_simulator.reference_switch import Aggregator, Job
-from inagg_simulator.servers import Servers, make_servers
+from inagg_simulator.reference_switch import Aggregator, Job, Sent
+from inagg_simulator.servers import ServedSwitch, make_servers
 from inagg_simulator.slot_rules import versions as rules
 from inagg_simulator.slot_rules.packets import Packet, Query, Sum
 from inagg_simulator.slot_rules.versions import Leaves, Version
@@ -149,9 +149,9 @@ class LeasedInP4:
         return After(held, sent, sorted(self.switch.counters.elements()))
 
 
-def held_by(server: ServedJob, slots: int = 1) -> State:
-    """The versions of a server, which has all slots of its job."""
-    return tuple(_version(server, chunk) for chunk in range(2 * slots))
+def held_by(server: ServedJob) -> State:
+    """The versions of a server of a job with one slot."""
+    return tuple(_version(server, chunk) for chunk in range(2))
 
 
 def _version(server: ServedJob, chunk: int) -> Version:
@@ -176,23 +176,29 @@ class LeasedInServer:
     model: Leased
 
     def __call__(self, state: State, path: Sequence[Arrival], packet: Arrival) -> After[State]:
-        (served,) = make_servers(
-            1,
-            job=JOB,
+        model = self.model
+        shape = JobShape(
+            number=JOB,
             epoch=EPOCH,
-            slots=self.model.slots,
+            slots=model.slots,
             words=1,
-            workers=self.model.workers,
-            first_chunk=self.model.first_chunk,
+            workers=max(model.workers, *(member + 1 for member in model.above), 1),
+            first_chunk=model.first_chunk,
         )
-        server = Servers([served], self.model.slots, self.model.workers)
-        for rank, datagram in path:
-            assert rank is not None
-            server.process(rank, datagram)
+        server = ServedSwitch(
+            shape, model.slots, model.workers, ways=max(len(model.above), 1), above=model.above
+        )
+        for one in path:
+            self._receive(server, one)
         before = server.counters
-        assert packet.sender is not None
-        sent = server.process(packet.sender, packet.datagram)
-        return After(held_by(served, self.model.slots), sent, sorted((server.counters - before).elements()))
+        sent = self._receive(server, packet)
+        held = tuple(_version(server.served(chunk), chunk) for chunk in range(2 * model.slots))
+        return After(held, sent, sorted((server.counters - before).elements()))
+
+    def _receive(self, server: ServedSwitch, packet: Arrival) -> Sent:
+        if packet.sender is None:
+            return server.result(packet.datagram)
+        return server.contribute(packet.sender, packet.datagram)
 
 
 class Relayed(NamedTuple):

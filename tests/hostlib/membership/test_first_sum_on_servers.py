@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from inagg._core import RetransmissionPolicy, Route, Server, Sockets, Transport
+from inagg._core import RetransmissionPolicy, Route, ServedPart, Server, Sockets, Transport
 from inagg.errors import NetworkTimeoutError
 from inagg.membership.control import ControlClient
 from inagg.membership.mtu_probe import MtuProbe
@@ -49,7 +49,7 @@ class ServedRank:
         self._sockets[index].close()
         server = self.servers[index] = Server(local=self.addresses[index], memory=1 << 20)
         self._stack.callback(server.close)
-        server.serve(self._job, workers=[self._worker], servers=len(self.addresses), index=index)
+        server.serve(self._job, [ServedPart({0: self._worker}, index=index)], servers=len(self.addresses))
 
     def start_all_but(self, *absent: int) -> None:
         for index in range(len(self.addresses)):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inagg._core import Engine, Route, ServedJob, Server, Sockets, Transport
+from inagg._core import Engine, Route, ServedJob, ServedPart, Server, Sockets, Transport
 from inagg_contract.sizes import server_memory, way_of
 from inagg_simulator import reference
 from inagg_simulator.reference_switch import Aggregator, Job
@@ -52,12 +52,8 @@ def group(workers: int, servers: int, *, slots: int = SLOTS, words: int = WORDS)
         route = Route(servers=[server.local_address for server in made])
         for index, server in enumerate(made):
             stack.callback(server.close)
-            server.serve(
-                shape,
-                workers=[one.getsockname() for one in sockets],
-                servers=servers,
-                index=index,
-            )
+            workers_at = {rank: one.getsockname() for rank, one in enumerate(sockets)}
+            server.serve(shape, [ServedPart(workers_at, index=index)], servers=servers)
         transports = [
             Transport(shape, rank=rank, route=route, sockets=Sockets(socket_fd=one.detach()))
             for rank, one in enumerate(sockets)
@@ -108,9 +104,9 @@ def workers() -> Iterator[list[socket.socket]]:
 
 def serve(server: Server, peers: list[socket.socket], **settings: Any) -> None:
     workers = settings.pop("workers", [one.getsockname() for one in peers])
-    placed = {name: settings.pop(name) for name in ("servers", "index") if name in settings}
+    servers, index = settings.pop("servers", 1), settings.pop("index", 0)
     shape = make_shape(len(workers), **{"slots": SLOTS, "words": WORDS} | settings)
-    server.serve(shape, workers=workers, **placed)
+    server.serve(shape, [ServedPart(dict(enumerate(workers)), index=index)], servers=servers)
 
 
 def sums(server: Server, workers: list[socket.socket], first: int = 0, **fields: int) -> list[bytes]:
@@ -293,8 +289,8 @@ def test_a_program_may_end_while_a_thread_drops_servers() -> None:
 
 def test_a_worker_that_is_gone_does_not_keep_results_from_the_others(server: Server) -> None:
     with udp() as lives, udp() as dies:
-        addresses = [lives.getsockname(), dies.getsockname()]
-        server.serve(make_shape(2, slots=SLOTS, words=WORDS), workers=addresses)
+        addresses = {0: lives.getsockname(), 1: dies.getsockname()}
+        server.serve(make_shape(2, slots=SLOTS, words=WORDS), [ServedPart(addresses)])
         for chunk in range(SLOTS):
             dies.sendto(contribution(1, chunk), server.local_address)
         wait_until(lambda: server.stats()["jobs"][JOB]["started"] == SLOTS, "the count")

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from inagg._core import Route, Server, Sockets, Transport
+from inagg._core import Route, ServedPart, Server, Sockets, Transport
 from inagg_contract.sizes import way_of
 from inagg_simulator import reference
 from inagg_simulator.virtual_network import JOB, make_shape
@@ -78,9 +78,8 @@ def test_ranks_at_home_send_to_their_servers_past_the_switch(workers: int) -> No
         made = [Server(local=HERE, memory=1 << 24) for _ in range(servers)]
         for index, server in enumerate(made):
             stack.callback(server.close)
-            server.serve(
-                shape, workers=addresses, servers=servers, index=index, relay=relay.address, home=index
-            )
+            part = ServedPart(dict(enumerate(addresses)), index=index, relay=relay.address, home=index)
+            server.serve(shape, [part], servers=servers)
         relay.start(addresses, [server.local_address for server in made])
         stack.callback(relay.close)
         transports = [

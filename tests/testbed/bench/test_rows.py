@@ -220,6 +220,26 @@ def test_shared_slots_send_a_rank_its_own_servers_results_on_trees_and_of_many_s
     assert theory(BackendSpec.parse("inagg-shared:32"), workers, ranks).share == share
 
 
+@pytest.mark.parametrize(
+    ("racks", "share", "formula", "steps"),
+    [
+        ([8], 1.75, "2(N-1)/N S", 2),
+        ([1] * 8, 1.75, "2(N-1)/N S", 2),
+        ([4, 4], 1.75, "2(N-1)/N S", 4),
+        ([2, 2, 2, 2], 1.75, "2(N-1)/N S", 4),
+        # Rank 0 is busiest, of 8 ways: it sends 6 chunks to other servers, 7 results of its own way, and of rank 7's
+        # way the sum of its rack up, and 6 results.
+        ([7, 1], 2.5, "2.5 S", 4),
+    ],
+)
+def test_servers_within_racks_send_no_more_over_a_hosts_link(
+    racks: list[int], share: float, formula: str, steps: int
+) -> None:
+    ranks = iter(range(8))
+    found = theory(BackendSpec.parse("inagg-server"), 8, [[next(ranks) for _ in range(n)] for n in racks])
+    assert (found.share, found.formula, found.steps) == (share, formula, steps)
+
+
 def test_an_unshaped_link_has_no_line_rate() -> None:
     assert line_rate_fraction(6_000_000, None, 0.5) is None
 
