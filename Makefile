@@ -61,6 +61,9 @@ demo:
 	@scripts/setup
 	@$(ROOT) $(BIN)/inagg demo --switch $(SWITCH) --topology $(TOPOLOGY)
 
+# Without bytecode each of a thousand processes compiles what it imports, and each process of pytest all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 # One more than the processors, up to eight: tests on real networks wait for half of their time, and have real time-outs.
 TEST_PROCESSES = $$(n=$$(env -u OMP_NUM_THREADS nproc); echo $$((n < 8 ? n + 1 : 8)))
 test: setup

@@ -53,7 +53,7 @@ OF_RANKS = ("torch", "inagg.process_group", "httpcore", "torch._dynamo", "sklear
 # What the commands below import.
 OF_COMMANDS = (
     *("inagg_controller.cli", "inagg_server.cli", "inagg_switch.cli.main", "inagg_switch.p4runtime.server"),
-    *("inagg_switch.ports", "inagg_switch.metrics"),
+    *("inagg_switch.compiler", "inagg_switch.ports", "inagg_switch.metrics"),
 )
 
 _COMMANDS = {command_path(name) for name in ("inagg-controller", "inagg-server", "inagg-switch")}
@@ -268,7 +268,7 @@ def start_piped(
 
 @contextmanager
 def forked_processes(ranks: Forks, commands: Forks) -> Iterator[None]:
-    """Testbeds fork their ranks, controllers, switches and servers, where they can, instead of starting them."""
+    """Testbeds fork their ranks and the commands of inagg, where they can, instead of starting them."""
 
     class ForkedProcess(NodeProcess):
         @classmethod
@@ -285,7 +285,17 @@ def forked_processes(ranks: Forks, commands: Forks) -> Iterator[None]:
             fork = forks.start(python, environment=environment, node=node.pid, log=log_path)
             return cls(run, name, command, fork, log_path)  # type: ignore[arg-type]  # it has what is used of Popen
 
+    def run(command: Sequence[str], *, timeout: float, **settings: Any) -> "subprocess.CompletedProcess[str]":
+        python = [sys.executable, *command]
+        if command[0] not in _COMMANDS or commands.threads or not can_fork(python, os.environ):
+            return subprocess.run(command, timeout=timeout, **settings)
+        compiler = PipedFork(commands, python, os.environ)
+        output, errors = compiler.communicate(timeout)
+        assert compiler.returncode is not None
+        return subprocess.CompletedProcess(command, compiler.returncode, output, errors)
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(switches, "subprocess", types.SimpleNamespace(run=run))
         for module in (servers, switches, testbed):
             patch.setattr(module, "NodeProcess", ForkedProcess)
         yield

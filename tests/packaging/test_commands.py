@@ -5,6 +5,7 @@ their own."""
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -14,12 +15,22 @@ from inagg_contract.installation import pip_install
 from tests import INAGG_P4
 from tests.packaging.imports import foreign_modules
 
-BLOCKED = sorted(
-    {name for extra in ("switch", "server", "controller", "testbed") for name in foreign_modules(extra)}
-    - foreign_modules("base")
-    - foreign_modules("worker")
-)
-OF_WORKERS = sorted(foreign_modules("worker") - foreign_modules("base"))
+
+@cache
+def blocked() -> list[str]:
+    """What the extras need and a worker does not."""
+    of_extras = {
+        name for extra in ("switch", "server", "controller", "testbed") for name in foreign_modules(extra)
+    }
+    return sorted(of_extras - foreign_modules("base") - foreign_modules("worker"))
+
+
+@cache
+def of_workers() -> list[str]:
+    """What a worker needs, and not every part."""
+    return sorted(foreign_modules("worker") - foreign_modules("base"))
+
+
 BLOCK = """
 import sys
 from importlib.machinery import PathFinder
@@ -68,8 +79,8 @@ def run_without(modules: Sequence[str], source: str, *arguments: str) -> "subpro
 
 
 def test_a_worker_imports_nothing_of_the_extras() -> None:
-    assert {"fastapi", "grpc", "matplotlib", "p4runtime_sh", "sklearn"} <= set(BLOCKED)
-    done = run_without(BLOCKED, IMPORT_ALL)
+    assert {"fastapi", "grpc", "matplotlib", "p4runtime_sh", "sklearn"} <= set(blocked())
+    done = run_without(blocked(), IMPORT_ALL)
     assert done.returncode == 0, done.stderr
     assert {"inagg._core", "inagg.process_group", "inagg_contract.documents"} <= set(done.stdout.split())
 
@@ -84,7 +95,7 @@ def test_a_worker_imports_nothing_of_the_extras() -> None:
     ],
 )
 def test_a_command_without_its_extra_names_it(command: str, extra: str) -> None:
-    done = run_without(BLOCKED, START, command, "--help")
+    done = run_without(blocked(), START, command, "--help")
     assert done.returncode == 1
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -94,10 +105,10 @@ def test_a_command_without_its_extra_names_it(command: str, extra: str) -> None:
 
 def test_launch_needs_the_extra_of_workers_only() -> None:
     launch = ["inagg", "launch", "--set", "lane_bits=7", "true"]
-    done = run_without(BLOCKED, START, *launch)
+    done = run_without(blocked(), START, *launch)
     assert done.returncode == 1
     assert done.stderr.startswith("inagg: inagg options: lane_bits: ")
-    done = run_without(OF_WORKERS, START, *launch)
+    done = run_without(of_workers(), START, *launch)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line == f"inagg launch needs the extra worker: {pip_install('worker')} (there is no module torch)"
@@ -105,7 +116,7 @@ def test_launch_needs_the_extra_of_workers_only() -> None:
 
 @pytest.mark.parametrize("command", ["inagg-switch", "inagg-controller", "inagg-server"])
 def test_the_commands_of_other_machines_need_no_torch(command: str) -> None:
-    done = run_without(sorted({*OF_WORKERS} - {"httpx"}), START, command, "--help")
+    done = run_without(sorted({*of_workers()} - {"httpx"}), START, command, "--help")
     assert done.returncode == 0, done.stderr
 
 
