@@ -80,8 +80,7 @@ class RetransmissionPolicy:
 @final
 class Route:
     """Where a worker's contributions go: to the aggregator of a job on switches, or to all servers, or both of a job on
-    shared slots. Runs of chunks are of one server, or of one of the `roots` of a tree (docs/protocol.md, 5.5). home:
-    the index of the server that is in this worker's process, behind shared slots; None: it has none."""
+    shared slots. Runs of chunks are of one server, or of one of the `roots` of a tree (docs/protocol.md, 5.5)."""
 
     def __init__(
         self,
@@ -89,7 +88,6 @@ class Route:
         aggregator: tuple[str, int] | None = None,
         servers: Sequence[tuple[str, int]] = (),
         roots: int = 1,
-        home: int | None = None,
     ) -> None: ...
 
 @final
@@ -466,10 +464,13 @@ class Transport:
         member: int | None = None,
         route: Route,
         sockets: Sockets,
+        own_server: Server | None = None,
         policy: RetransmissionPolicy = ...,
         spin_s: float = 0.0,
     ) -> None:
-        """spin_s: how long to poll for packets before sleeping, in seconds; see Options.spin_us."""
+        """own_server: the server in this process, if it serves the job; packets pass between the two in memory. Behind
+        shared slots the worker is at home there (docs/protocol.md, 5.7). spin_s: how long to poll for packets before
+        sleeping, in seconds; see Options.spin_us."""
 
     @property
     def local_address(self) -> tuple[str, int]: ...

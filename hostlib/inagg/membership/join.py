@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from torch.distributed import DistStoreError
 
-from inagg._core import RetransmissionPolicy, Route, Sockets, Transport, check_lanes
+from inagg._core import RetransmissionPolicy, Route, Server, Sockets, Transport, check_lanes
 from inagg.errors import ConfigurationError, InaggError, JobError, JobRank
 from inagg.membership.assembly import Assembly, describe
 from inagg.membership.condition import give_up_on
@@ -375,6 +375,7 @@ def _begin(
         undo.callback(presence.close)
         results: socket.socket | None = None
         aggregator: tuple[str, int] | None = None
+        own_server: Server | None = None
         if status.aggregator is not None:
             # No result comes before this rank has contributed to it.
             results = undo.enter_context(_join_multicast(client, status, rank, ends.address))
@@ -383,10 +384,11 @@ def _begin(
             route = Route(aggregator=aggregator, roots=status.roots)
         else:
             job = _reach_servers(client, status, ends.own, options.setup_timeout_s, check)
-            asked = servers_of(job, rank)
-            servers = [(server.ip, server.udp_port) for server in asked]
-            own = next((index for index, server in enumerate(asked) if server.rank == rank), None)
-            route = Route(aggregator=aggregator, servers=servers, home=own if is_at_home(job) else None)
+            servers = [(server.ip, server.udp_port) for server in servers_of(job, rank)]
+            route = Route(aggregator=aggregator, servers=servers)
+            serves = any(server.rank == rank for server in job.servers)
+            if ends.own is not None and serves and (is_at_home(job) or aggregator is None):
+                own_server = ends.own.server
             status = status.model_copy(update={"servers": job.servers, "members": job.members})
         sockets = Sockets(
             socket_fd=ends.udp.fileno(), results_fd=None if results is None else results.fileno()
@@ -398,6 +400,7 @@ def _begin(
                 member=status.member,
                 route=route,
                 sockets=sockets,
+                own_server=own_server,
                 policy=_retransmission(policy),
                 spin_s=options.spin_us * 1e-6,
             )

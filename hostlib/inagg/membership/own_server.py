@@ -76,6 +76,11 @@ class OwnServer:
         self._job = job.id, job.epoch
 
     @property
+    def server(self) -> Server:
+        """The server itself."""
+        return self._shared.server
+
+    @property
     def failure(self) -> str | None:
         """Why the server sums no more though nobody closed it; None if it works."""
         return self._shared.server.failure

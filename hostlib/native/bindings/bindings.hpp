@@ -32,7 +32,6 @@ struct Route {
     std::optional<IpPort> aggregator;
     std::vector<IpPort> servers;
     unsigned roots = 1;
-    std::optional<unsigned> home;  // among the servers
 };
 
 // A worker's sockets: bound here to `local`, or given as the descriptors of bound ones.
@@ -144,6 +143,9 @@ struct KeptAlive {
 nanobind::object failure_object(const std::optional<Failure>& failure, const EngineConfig& config);
 nanobind::dict to_dict(const EngineStats& stats);
 nanobind::dict to_dict(const TransportStats& stats);
+
+// Of a Server object.
+std::shared_ptr<OwnServer> server_of(nanobind::handle server);
 
 void define_settings(nanobind::module_& m);
 void define_staging(nanobind::module_& m);

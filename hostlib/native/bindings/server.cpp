@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -71,8 +72,8 @@ Replies receive_from_above(ServedJob& self, const nb::bytes& datagram, bool cong
     return take_replies(self);
 }
 
-// A server's part of a job (Server::serve), without what all parts have in common. above: the server above, and
-// the rank as which this one sends to it.
+// A server's part of a job (Server::serve), without what all parts have in common. above: the server above,
+// and the rank as which this one sends to it.
 struct PyPart {
     unsigned index = 0;
     std::map<unsigned, IpPort> members;
@@ -122,7 +123,8 @@ std::optional<nb::dict> held(const ServedJob& self, std::uint32_t chunk) {
 
 class PyServer {
   public:
-    PyServer(UdpSocket socket, std::size_t memory) : server_(std::move(socket), memory) {
+    PyServer(UdpSocket socket, std::size_t memory)
+        : server_(std::make_shared<Server>(std::move(socket), memory)) {
         living().insert(this);
     }
     ~PyServer() {
@@ -142,11 +144,12 @@ class PyServer {
     }
 
     IpPort local_address() const {
-        const UdpAddress address = server_.local_address();
+        const UdpAddress address = server_->local_address();
         return {address.ip, address.port};
     }
 
-    std::optional<std::string> failure() const { return server_.failure(); }
+    std::optional<std::string> failure() const { return server_->failure(); }
+    std::shared_ptr<Server> server() const { return server_; }
 
     void serve(const JobShape& job, const std::vector<PyPart>& parts, unsigned servers) {
         std::vector<ServedPart> served;
@@ -154,19 +157,19 @@ class PyServer {
             served.push_back(part.of(job, servers));
         }
         const nb::gil_scoped_release release;
-        server_.serve(served);
+        server_->serve(served);
     }
 
     void drop(std::uint16_t job, std::uint32_t epoch) {
         const nb::gil_scoped_release release;
-        server_.drop(job, epoch);
+        server_->drop(job, epoch);
     }
 
     nb::dict stats() {
         ServerStats stats;
         {
             const nb::gil_scoped_release release;
-            stats = server_.stats();
+            stats = server_->stats();
         }
         nb::dict jobs;
         for (const auto& [job, counts] : stats.jobs) {
@@ -189,14 +192,14 @@ class PyServer {
         std::optional<ChunkCounts> found;
         {
             const nb::gil_scoped_release release;
-            found = server_.chunks(job, epoch);
+            found = server_->chunks(job, epoch);
         }
         return found ? nb::object(to_dict(SUMMED_IN_NAMES, *found)) : nb::none();
     }
 
     void close() {
         const nb::gil_scoped_release release;
-        server_.close();
+        server_->close();
     }
 
   private:
@@ -205,10 +208,12 @@ class PyServer {
         return servers;
     }
 
-    Server server_;
+    std::shared_ptr<Server> server_;
 };
 
 }  // namespace
+
+std::shared_ptr<OwnServer> server_of(nb::handle server) { return nb::cast<PyServer&>(server).server(); }
 
 void define_server(nb::module_& m) {
     auto served_job = nb::class_<ServedJob>(m, "ServedJob");

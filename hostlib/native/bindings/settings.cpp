@@ -52,10 +52,8 @@ void define_settings(nb::module_& m) {
         .def(
             "__init__",
             [](Route* self, const std::optional<IpPort>& aggregator, const std::vector<IpPort>& servers,
-               unsigned roots,
-               std::optional<unsigned> home) { new (self) Route{aggregator, servers, roots, home}; },
-            nb::kw_only(), "aggregator"_a = nb::none(), "servers"_a = std::vector<IpPort>(), "roots"_a = 1,
-            "home"_a = nb::none());
+               unsigned roots) { new (self) Route{aggregator, servers, roots}; },
+            nb::kw_only(), "aggregator"_a = nb::none(), "servers"_a = std::vector<IpPort>(), "roots"_a = 1);
     nb::class_<Sockets>(m, "Sockets")
         .def(
             "__init__",

@@ -223,17 +223,29 @@ UdpSocket prepared(UdpSocket socket) {
     return socket;
 }
 
-// With both, the switch is the destination, and after it the server in this process; all servers answer
-// beside it.
-Peers peers_of(const Route& route) {
+// The way to the own server behind a switch, to which packets go past the switch.
+std::optional<unsigned> home_of(const Route& route, const std::shared_ptr<OwnServer>& own) {
+    if (!route.aggregator || !own) {
+        return std::nullopt;
+    }
+    const UdpAddress address = own->local_address();
+    const auto found = std::ranges::find(route.servers, IpPort(address.ip, address.port));
+    if (found == route.servers.end()) {
+        throw std::invalid_argument("own_server is one of the servers");
+    }
+    return static_cast<unsigned>(found - route.servers.begin());
+}
+
+// With both, the switch is the destination, and after it the server at home; all servers answer beside it.
+Peers peers_of(const Route& route, std::optional<unsigned> home) {
     Peers peers;
     for (const auto& [ip, port] : route.servers) {
         (route.aggregator ? peers.sources : peers.destinations).push_back(to_sockaddr({ip, port}));
     }
     if (route.aggregator && !route.servers.empty()) {
         peers.destinations.push_back(to_sockaddr({route.aggregator->first, route.aggregator->second}));
-        if (route.home) {
-            const auto& [ip, port] = route.servers[*route.home];
+        if (home) {
+            const auto& [ip, port] = route.servers[*home];
             peers.destinations.push_back(to_sockaddr({ip, port}));
         }
     }
@@ -242,15 +254,14 @@ Peers peers_of(const Route& route) {
 
 // Takes over the descriptors, unless it throws.
 void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::optional<unsigned> member,
-                    const Route& route, const Sockets& sockets, const RetransmissionPolicy& policy,
-                    double spin) {
-    const auto& [aggregator, servers, roots, home] = route;
+                    const Route& route, const Sockets& sockets, const nb::object& own_server,
+                    const RetransmissionPolicy& policy, double spin) {
+    const auto& [aggregator, servers, roots] = route;
     if (!aggregator && servers.empty()) {
         throw std::invalid_argument("give aggregator, servers or both");
     }
-    if (home && (!aggregator || *home >= servers.size())) {
-        throw std::invalid_argument("home is one of the servers behind the aggregator");
-    }
+    const std::shared_ptr<OwnServer> own = own_server.is_none() ? nullptr : server_of(own_server);
+    const std::optional<unsigned> home = home_of(route, own);
     const EngineConfig config{
         .job = job,
         .rank = rank,
@@ -260,7 +271,8 @@ void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::
         .home = home,
         .policy = policy};
     config.validate();
-    Peers peers = peers_of(route);
+    Peers peers = peers_of(route, home);
+    peers.own_server = own;
     std::optional<UdpSocket> results;
     if (sockets.results_fd && aggregator) {
         results.emplace(connected(UdpSocket::duplicate_of(*sockets.results_fd), *aggregator));
@@ -282,7 +294,8 @@ void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::
 void define_transport(nb::module_& m) {
     nb::class_<PyTransport>(m, "Transport")
         .def("__init__", &make_transport, "job"_a, nb::kw_only(), "rank"_a, "member"_a = nb::none(),
-             "route"_a, "sockets"_a, "policy"_a = RetransmissionPolicy{}, "spin_s"_a = 0.0)
+             "route"_a, "sockets"_a, "own_server"_a.none() = nb::none(), "policy"_a = RetransmissionPolicy{},
+             "spin_s"_a = 0.0)
         .def_prop_ro("local_address", &PyTransport::local_address)
         .def("submit", &PyTransport::submit_array, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,

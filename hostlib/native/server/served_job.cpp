@@ -132,7 +132,7 @@ std::span<const std::byte> ServedJob::words(std::uint32_t chunk) const {
 
 void ServedJob::clear_replies() {
     replies_.clear();
-    answers_.clear();
+    apart_.clear();
 }
 
 // The header of a well-formed datagram that has so many bytes more than a worker's.
@@ -217,7 +217,7 @@ void ServedJob::complete(std::size_t place, const Packet& packet) {
         return;
     }
     version.final = true;
-    reply(place, packet.header, ALL);
+    send_to_all(place, packet.header);
     count(Outcome::completed);
     if (version.has_words) {
         const SummedIn summed = !version.combined ? SummedIn::servers
@@ -227,10 +227,18 @@ void ServedJob::complete(std::size_t place, const Packet& packet) {
     }
 }
 
+// A copy: the result that has gone to all stays as it is.
 void ServedJob::resend(std::size_t place, const Packet& packet) {
+    const Version& version = versions_[place];
+    const Kind kind = result_of(packet.header.kind);
+    std::vector<std::byte>& copy = apart_.emplace_back(datagram_bytes(kind, config_.job.words));
+    if (version.has_words) {
+        std::ranges::copy(datagram_at(place).first(copy.size()), copy.begin());
+    }
+    write_header(version, kind, rank_in_result(packet.header), copy);
     for (unsigned worker = 0; worker < config_.job.workers; ++worker) {
         if ((packet.members >> worker & 1) != 0) {
-            reply(place, packet.header, worker);
+            replies_.push_back({.datagram = copy, .destination = worker});
         }
     }
 }
@@ -288,8 +296,9 @@ Outcome ServedJob::answer(const Packet& query, const Version& version) {
 
 // A packet without words.
 void ServedJob::pass_on(Header header, unsigned destination) {
-    encode(header, answers_.emplace_back());
-    replies_.push_back({.datagram = answers_.back(), .destination = destination});
+    std::vector<std::byte>& datagram = apart_.emplace_back(HEADER_BYTES);
+    encode(header, std::span(datagram).first<HEADER_BYTES>());
+    replies_.push_back({.datagram = datagram, .destination = destination});
 }
 
 Outcome ServedJob::take_from_above(std::span<const std::byte> datagram, const Header& header,
@@ -320,7 +329,7 @@ Outcome ServedJob::take_from_above(std::span<const std::byte> datagram, const He
     if (congested) {
         note_congestion(version);
     }
-    reply(place, header, ALL);
+    send_to_all(place, header);
     return Outcome::result_kept;
 }
 
@@ -337,24 +346,29 @@ void ServedJob::keep(std::size_t place, const Header& result, std::span<const st
 
 // `answered`: of the packet because of which it leaves. A result says in its rank whose server it comes from:
 // the switch sends that rank no copy.
-void ServedJob::reply(std::size_t place, const Header& answered, unsigned destination) {
-    const auto rank = static_cast<std::uint8_t>(config_.home.value_or(answered.rank));
-    replies_.push_back(
-        {.datagram = write(place, result_of(answered.kind), rank), .destination = destination});
+void ServedJob::send_to_all(std::size_t place, const Header& answered) {
+    const Kind kind = result_of(answered.kind);
+    replies_.push_back({.datagram = in_place(place, kind, rank_in_result(answered)), .destination = ALL});
 }
 
 void ServedJob::send_above(std::size_t place, const Header& answered) {
     const auto rank = static_cast<std::uint8_t>(*config_.rank_above);
-    replies_.push_back({.datagram = write(place, answered.kind, rank), .destination = ABOVE});
+    replies_.push_back({.datagram = in_place(place, answered.kind, rank), .destination = ABOVE});
 }
 
 // The datagram of a version, as a packet of this kind.
-std::span<const std::byte> ServedJob::write(std::size_t place, Kind kind, std::uint8_t rank) {
+std::span<const std::byte> ServedJob::in_place(std::size_t place, Kind kind, std::uint8_t rank) {
     const Version& version = versions_[place];
     const auto datagram = datagram_at(place).first(datagram_bytes(kind, config_.job.words));
     if (!version.has_words) {  // the memory may still have those of another chunk
         std::ranges::fill(datagram.subspan(HEADER_BYTES), std::byte{0});
     }
+    write_header(version, kind, rank, datagram);
+    return datagram;
+}
+
+void ServedJob::write_header(const Version& version, Kind kind, std::uint8_t rank,
+                             std::span<std::byte> out) const {
     encode({.kind = kind,
             .rank = rank,
             .job = config_.job.number,
@@ -362,8 +376,7 @@ std::span<const std::byte> ServedJob::write(std::size_t place, Kind kind, std::u
             .epoch = config_.job.epoch,
             .chunk = version.chunk,
             .checksum = version.checksum},
-           datagram.first<HEADER_BYTES>());
-    return datagram;
+           out.first<HEADER_BYTES>());
 }
 
 }  // namespace inagg

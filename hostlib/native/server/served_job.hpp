@@ -65,11 +65,10 @@ enum class Outcome : std::uint8_t {
     result_unexpected,
 };
 inline constexpr std::array OUTCOME_NAMES{
-    "malformed",     "not_admitted",     "wrong_epoch",       "started",      "added",
-    "completed",     "result_resent",    "duplicate_pending", "ahead",        "stale",
-    "overlapping",   "query_again",      "query_held",        "partial_sent", "partial_resent",
-    "query_passed",  "result_kept",      "answer_passed",     "result_duplicate",
-    "result_unexpected",
+    "malformed",        "not_admitted",      "wrong_epoch",    "started",      "added",       "completed",
+    "result_resent",    "duplicate_pending", "ahead",          "stale",        "overlapping", "query_again",
+    "query_held",       "partial_sent",      "partial_resent", "query_passed", "result_kept", "answer_passed",
+    "result_duplicate", "result_unexpected",
 };
 using OutcomeCounts = std::array<std::uint64_t, OUTCOME_NAMES.size()>;
 
@@ -81,9 +80,9 @@ using ChunkCounts = std::array<std::uint64_t, SUMMED_IN_NAMES.size()>;
 
 class ServedJob {
   public:
-    // Destinations: every member, in a relayed job the switch and the worker at home; the server above. Others,
-    // up to ONE, are ranks.
-    static constexpr unsigned ALL = ~0U, ABOVE = ALL - 1, ONE = ABOVE - 1;
+    // Destinations: every member, in a relayed job the switch and the worker at home; the server above. The
+    // others are ranks.
+    static constexpr unsigned ALL = ~0U, ABOVE = ALL - 1;
 
     // Throws std::invalid_argument.
     explicit ServedJob(const ServedJobConfig& config);
@@ -96,7 +95,8 @@ class ServedJob {
     void receive_from_above(std::span<const std::byte> datagram, bool congested = false);
 
     // The datagrams to send now, in this order. They stand in this object's memory until the next receive()
-    // of any datagram that follows clear_replies().
+    // of any datagram that follows clear_replies(). Those to ALL stay as they are until all members have
+    // contributed to the chunk of the slot that follows theirs, and so have used them.
     std::span<const Outgoing> replies() const { return replies_; }
     void clear_replies();
 
@@ -148,11 +148,15 @@ class ServedJob {
     bool asks_above(std::uint64_t member) const {
         return config_.rank_above && member == (all_ & (~all_ + 1));
     }
-    std::span<const std::byte> write(std::size_t place, Kind kind, std::uint8_t rank);
+    std::span<const std::byte> in_place(std::size_t place, Kind kind, std::uint8_t rank);
+    void write_header(const Version& version, Kind kind, std::uint8_t rank, std::span<std::byte> out) const;
+    std::uint8_t rank_in_result(const Header& answered) const {
+        return static_cast<std::uint8_t>(config_.home.value_or(answered.rank));
+    }
     void pass_on(Header header, unsigned destination);
     void count(Outcome outcome) { ++counts_[static_cast<std::size_t>(outcome)]; }
     bool is_own(std::uint32_t chunk) const { return ways_.of(chunk) == config_.index; }
-    void reply(std::size_t place, const Header& answered, unsigned destination);
+    void send_to_all(std::size_t place, const Header& answered);
     void send_above(std::size_t place, const Header& answered);
     std::size_t place_of(std::uint32_t chunk) const;
     std::span<std::byte> datagram_at(std::size_t place) {
@@ -168,7 +172,7 @@ class ServedJob {
     std::vector<Version> versions_;
     std::vector<std::byte> memory_;
     std::vector<Outgoing> replies_;
-    std::deque<std::array<std::byte, HEADER_BYTES>> answers_;  // among the replies; and queries
+    std::deque<std::vector<std::byte>> apart_;  // the replies that stand in no version
     OutcomeCounts counts_{};
     ChunkCounts chunks_{};
 };

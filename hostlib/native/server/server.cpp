@@ -39,6 +39,19 @@ void add_up(std::array<std::uint64_t, N>& sums, const std::array<std::uint64_t, 
     std::ranges::transform(sums, added, sums.begin(), std::plus{});
 }
 
+// The memory of datagrams of one size that stand one behind the other; nothing if they do not.
+std::span<const std::byte> one_row(std::span<const Outgoing> datagrams) {
+    const std::span<const std::byte> first = datagrams.front().datagram;
+    const std::byte* end = first.data();
+    for (const Outgoing& one : datagrams) {
+        if (one.datagram.data() != end || one.datagram.size() != first.size()) {
+            return {};
+        }
+        end += first.size();
+    }
+    return {first.data(), datagrams.size() * first.size()};
+}
+
 }  // namespace
 
 Server::Server(UdpSocket socket, std::size_t memory)
@@ -109,24 +122,24 @@ void Server::serve(std::span<const ServedPart> parts) {
     }
     call([&] {
         const auto known = jobs_.find(first.job.number);
-        if (known != jobs_.end() && known->second.job().epoch == first.job.epoch) {
+        if (known != jobs_.end() && known->second->job().epoch == first.job.epoch) {
             return;
         }
-        const std::size_t freed = known == jobs_.end() ? 0 : known->second.memory();
+        const std::size_t freed = known == jobs_.end() ? 0 : known->second->memory();
         const std::size_t left = memory_ - (stats_.memory - freed);
         if (needed > left) {
             throw std::length_error("job " + std::to_string(first.job.number) + " needs " +
                                     std::to_string(needed) + " bytes, and " + std::to_string(left) + " of " +
                                     std::to_string(memory_) + " are free");
         }
-        Served made{.parts = {}, .of_way = std::move(of_way)};
-        std::ranges::transform(parts, std::back_inserter(made.parts),
+        auto made = std::make_shared<Served>(Served{.parts = {}, .of_way = std::move(of_way)});
+        std::ranges::transform(parts, std::back_inserter(made->parts),
                                [](const ServedPart& part) { return Part(part); });
         jobs_.insert_or_assign(first.job.number, std::move(made));
         stats_.memory = stats_.memory - freed + needed;
         std::size_t packets = 0;
         for (const auto& [_, served] : jobs_) {
-            for (const Part& part : served.parts) {
+            for (const Part& part : served->parts) {
                 const ServedJobConfig& config = part.config();
                 packets += static_cast<std::size_t>(std::popcount(config.all_members())) *
                            (config.memory() / 2 + config.ways().most_slots() * PACKET_OVERHEAD);
@@ -139,8 +152,8 @@ void Server::serve(std::span<const ServedPart> parts) {
 void Server::drop(std::uint16_t job, std::uint32_t epoch) {
     call([&] {
         const auto known = jobs_.find(job);
-        if (known != jobs_.end() && known->second.job().epoch == epoch) {
-            stats_.memory -= known->second.memory();
+        if (known != jobs_.end() && known->second->job().epoch == epoch) {
+            stats_.memory -= known->second->memory();
             jobs_.erase(known);
         }
     });
@@ -152,7 +165,7 @@ ServerStats Server::stats() {
         stats = stats_;
         for (const auto& [job, served] : jobs_) {
             stats.chunks[job] = {};
-            for (const Part& part : served.parts) {
+            for (const Part& part : served->parts) {
                 add_up(stats.jobs[job], part.sums.counts());
                 add_up(stats.chunks[job], part.sums.chunks());
             }
@@ -165,9 +178,9 @@ std::optional<ChunkCounts> Server::chunks(std::uint16_t job, std::uint32_t epoch
     std::optional<ChunkCounts> found;
     call([&] {
         const auto known = jobs_.find(job);
-        if (known != jobs_.end() && known->second.job().epoch == epoch) {
+        if (known != jobs_.end() && known->second->job().epoch == epoch) {
             found.emplace();
-            for (const Part& part : known->second.parts) {
+            for (const Part& part : known->second->parts) {
                 add_up(*found, part.sums.chunks());
             }
         }
@@ -215,6 +228,10 @@ void Server::close() {
 
 // Calls that wait fail: their promises break.
 void Server::ended() {
+    {
+        const std::lock_guard lock(sums_mutex_);
+        ended_ = true;
+    }
     const std::lock_guard lock(mutex_);
     closing_ = true;
     calls_.clear();
@@ -230,6 +247,7 @@ void Server::loop() {
             closing = closing_;
         }
         for (std::packaged_task<void()>& call : calls) {
+            const std::lock_guard lock(sums_mutex_);
             call();
         }
         if (closing) {
@@ -268,7 +286,14 @@ void Server::receive() {
         throw std::system_error(received.error, std::generic_category(), "cannot receive");
     }
     readable_ = received.messages == ReceiveBatch::MESSAGES;
-    receiving_.for_each(received.messages, [&](const ReceivedMessage& message) { take(message); });
+    receiving_.for_each(received.messages, [&](const ReceivedMessage& message) {
+        {
+            const std::lock_guard lock(sums_mutex_);
+            take(message.bytes, message.datagram_bytes,
+                 {.address = &message.source, .congested = message.congested});
+        }
+        take_inbox_if_free();
+    });
 }
 
 // False: the source is none of this part's.
@@ -289,56 +314,145 @@ bool Server::Part::take(std::span<const std::byte> datagram, unsigned rank, cons
     return true;
 }
 
+// False: the source is none of this part's.
+bool Server::take(Served& served, Part& part, std::span<const std::byte> datagram, unsigned rank,
+                  Source source) {
+    if (source.address != nullptr) {
+        return part.take(datagram, rank, *source.address, source.congested);
+    }
+    if (served.own_rank != rank) {
+        return false;
+    }
+    part.sums.receive(datagram, rank);
+    return true;
+}
+
 // A message has datagrams of one source.
-void Server::take(const ReceivedMessage& received) {
-    std::span<const std::byte> message = received.bytes;
+void Server::take(std::span<const std::byte> message, std::size_t datagram_bytes, Source source) {
+    Served* served = nullptr;
     Part* part = nullptr;
     do {
-        const auto datagram = message.first(std::min(received.datagram_bytes, message.size()));
+        const auto datagram = message.first(std::min(datagram_bytes, message.size()));
         message = message.subspan(datagram.size());
         if (const std::optional<Header> header = decode(datagram)) {
             const auto found = jobs_.find(header->job);
-            Part* next = found == jobs_.end() ? nullptr : &found->second.part_of(header->chunk);
+            Part* next = found == jobs_.end() ? nullptr : &found->second->part_of(header->chunk);
             if (part != nullptr && part != next) {
-                send_replies(*part);
+                send_replies(*served, *part);
             }
             part = next;
-            if (part != nullptr &&
-                part->take(datagram, header->rank, received.source, received.congested)) {
+            served = part == nullptr ? nullptr : found->second.get();
+            if (part != nullptr && take(*served, *part, datagram, header->rank, source)) {
                 continue;
             }
         }
         ++stats_.unknown;
     } while (!message.empty());
     if (part != nullptr) {
-        send_replies(*part);
+        send_replies(*served, *part);
     }
 }
 
-void Server::send_replies(Part& part) {
+void Server::deliver(std::span<const Outgoing> datagrams) {
+    if (!take_if_free(datagrams)) {
+        const std::lock_guard lock(inbox_mutex_);
+        inbox_.copy(datagrams);
+    }
+    take_inbox_if_free();
+}
+
+// Takes datagrams where they are. False: they are not one row, or somebody else is adding.
+bool Server::take_if_free(std::span<const Outgoing> datagrams) {
+    const std::span<const std::byte> row = one_row(datagrams);
+    if (row.empty()) {
+        return false;
+    }
+    const std::unique_lock lock(sums_mutex_, std::try_to_lock);
+    if (!lock || ended_) {
+        return false;
+    }
+    take_inbox();
+    take(row, datagrams.front().datagram.size(), {});
+    return true;
+}
+
+// With sums_mutex_ held.
+void Server::take_inbox() {
+    {
+        const std::lock_guard lock(inbox_mutex_);
+        std::swap(inbox_, taken_);
+    }
+    taken_.for_each_row(
+        [&](std::span<const std::byte> row, std::size_t datagram_bytes) { take(row, datagram_bytes, {}); });
+    taken_.clear();
+}
+
+// If somebody else is adding, they call this when they have finished, so nothing stays in the inbox.
+void Server::take_inbox_if_free() {
+    while (true) {
+        {
+            const std::lock_guard lock(inbox_mutex_);
+            if (inbox_.empty()) {
+                return;
+            }
+        }
+        const std::unique_lock lock(sums_mutex_, std::try_to_lock);
+        if (!lock || ended_) {
+            return;
+        }
+        take_inbox();
+    }
+}
+
+std::shared_ptr<const void> Server::attach(std::uint16_t job, std::uint32_t epoch, unsigned rank,
+                                           Mailbox& mailbox) {
+    const std::lock_guard lock(sums_mutex_);
+    const auto found = jobs_.find(job);
+    require(found != jobs_.end() && found->second->job().epoch == epoch,
+            "the worker's own server does not serve job " + std::to_string(job));
+    found->second->own_rank = rank;
+    found->second->mailbox = &mailbox;
+    return found->second;
+}
+
+void Server::detach(const Mailbox& mailbox) {
+    const std::lock_guard lock(sums_mutex_);
+    for (auto& [_, served] : jobs_) {
+        if (served->mailbox == &mailbox) {
+            served->own_rank.reset();
+            served->mailbox = nullptr;
+        }
+    }
+}
+
+void Server::send_replies(Served& served, Part& part) {
     std::span<const Outgoing> replies = part.sums.replies();
     while (!replies.empty()) {
         const unsigned destination = replies.front().destination;
-        const auto end = std::ranges::find_if(replies, [&](const Outgoing& reply) {
-            return std::max(reply.destination, ServedJob::ONE) != std::max(destination, ServedJob::ONE);
-        });
+        const auto end = std::ranges::find_if(
+            replies, [&](const Outgoing& reply) { return reply.destination != destination; });
         const auto row = replies.first(static_cast<std::size_t>(end - replies.begin()));
-        if (destination == ServedJob::ABOVE) {
-            send_to(part, row, part.beyond());
-        } else if (destination == ServedJob::ALL) {
+        if (destination == ServedJob::ALL) {
             // To one receiver after another, so that results of neighbouring slots are one message.
             for (const unsigned receiver : part.receivers) {
-                send_to(part, row, receiver);
+                send_to(served, part, row, receiver, true);
             }
         } else {
-            send(part, row);
+            send_to(served, part, row, destination == ServedJob::ABOVE ? part.beyond() : destination, false);
         }
         replies = replies.subspan(row.size());
     }
     part.sums.clear_replies();
 }
 
-void Server::send_to(Part& part, std::span<const Outgoing> datagrams, unsigned destination) {
+// A complete result stays in its version until the worker of this process has contributed to the slot's next
+// but one chunk. Then it has used the result. `to_all`: they are such results.
+void Server::send_to(Served& served, Part& part, std::span<const Outgoing> datagrams, unsigned destination,
+                     bool to_all) {
+    if (served.own_rank == destination) {
+        served.mailbox->put(datagrams, to_all);
+        return;
+    }
     copies_.assign(datagrams.begin(), datagrams.end());
     for (Outgoing& copy : copies_) {
         copy.destination = destination;

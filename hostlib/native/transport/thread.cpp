@@ -54,9 +54,11 @@ void Transport::loop() {
         if (engine_.failure() || (!readable_.own && !readable_.results)) {
             wait_for_events(blocked);
         }
+        mailbox_.take(mail_);
         if (!engine_.failure()) {
             receive();
         }
+        mail_.clear();
     }
 }
 
@@ -100,16 +102,35 @@ Transport::Blocked Transport::send(double now) {
         // Sent one at a time, a datagram's error shows whether this host refuses its size.
         const std::size_t most = too_long_ ? 1 : train;
         const std::size_t count = engine_.to_send(packets_, std::span(datagrams).first(most));
-        ++stats_.send_calls;
-        const Sent sent = sending_.send(socket_, std::span(datagrams).first(count), peers_.destinations);
-        if (sent.error != 0) {
-            return judge_send_error(sent.error);
+        std::size_t done = 0;
+        for (Sent sent{}; done < count; done += sent.datagrams) {
+            sent = send_row(std::span(datagrams).subspan(done, count - done));
+            if (sent.error != 0) {
+                engine_.sent(done, now);
+                return judge_send_error(sent.error);
+            }
         }
         too_long_ = false;
-        stats_.messages_sent += sent.messages;
-        engine_.sent(sent.datagrams, now);
+        engine_.sent(count, now);
     }
     return Blocked::no;
+}
+
+// Sends the first ones: those for the server in this process, or those for others.
+Sent Transport::send_row(std::span<const Outgoing> datagrams) {
+    const bool within = within_process_[datagrams.front().destination];
+    const auto end = std::ranges::find_if(
+        datagrams, [&](const Outgoing& one) { return within_process_[one.destination] != within; });
+    const auto row = datagrams.first(static_cast<std::size_t>(end - datagrams.begin()));
+    ++stats_.send_calls;
+    Sent sent{.datagrams = row.size(), .messages = 1, .error = 0};
+    if (within) {
+        peers_.own_server->deliver(row);
+    } else {
+        sent = sending_.send(socket_, row, peers_.destinations);
+    }
+    stats_.messages_sent += sent.messages;
+    return sent;
 }
 
 // What could not be sent stays in the engine's queue.
@@ -160,7 +181,10 @@ void Transport::wait_for_events(Blocked blocked) {
     // A broken group only listens to commands.
     const std::size_t count = engine_.failure() ? 1 : waited.size();
     readable_ = {};
-    if (poll(std::span(waited).first(count), end ? std::max(0.0, *end - now) : FOR_EVER) <= 0) {
+    const double longest = end ? std::max(0.0, *end - now) : FOR_EVER;
+    const int ready = poll(std::span(waited).first(count), mailbox_.fall_asleep() ? longest : 0);
+    const bool mail = mailbox_.wake_up();
+    if (ready <= 0) {
         return;
     }
     if (waited[0].revents != 0) {
@@ -173,7 +197,8 @@ void Transport::wait_for_events(Blocked blocked) {
         stats_.network_errors += results_->take_errors().count;
     }
     readable_ = {.own = (waited[1].revents & POLLIN) != 0, .results = (waited[2].revents & POLLIN) != 0};
-    if ((waited[1].revents | waited[2].revents) == POLLIN) {
+    const short arrived = waited[1].revents | waited[2].revents;
+    if (arrived == POLLIN || (arrived == 0 && mail)) {
         gather();
     }
 }
@@ -207,10 +232,15 @@ void Transport::gather() const {
     }
 }
 
-// Receives one batch with each socket that may have one. Answers that are no results, and results of the
-// server at home, come to a worker's own address always, so they say nothing about multicast.
+// Receives one batch with each socket that may have one. Answers that are no results come to a worker's own
+// address always, so they say nothing about multicast.
 void Transport::receive() {
     received_ = 0;
+    mail_.for_each_row([&](std::span<const std::byte> row, std::size_t datagram_bytes) {
+        engine_.receive(row, datagram_bytes, seconds_now(), false);
+        received_ += row.size() / datagram_bytes;
+        ++stats_.messages_received;
+    });
     if (results_ && readable_.results) {
         readable_.results = receive_from(*results_) == ReceiveBatch::MESSAGES;
         if (received_ > 0) {
@@ -220,9 +250,8 @@ void Transport::receive() {
     }
     if (readable_.own) {
         const std::uint64_t before = engine_.stats().packets_received;
-        from_home_ = 0;
         readable_.own = receive_from(socket_) == ReceiveBatch::MESSAGES;
-        stats_.unicast_in_a_row += engine_.stats().packets_received - before - from_home_;
+        stats_.unicast_in_a_row += engine_.stats().packets_received - before;
     }
 }
 
@@ -231,10 +260,6 @@ bool Transport::trusts(const sockaddr_in& source) const {
     const auto is_source = [&](const sockaddr_in& peer) { return same(peer, source); };
     return peers_.destinations.empty() || std::ranges::any_of(peers_.destinations, is_source) ||
            std::ranges::any_of(peers_.sources, is_source);
-}
-
-bool Transport::is_home(const sockaddr_in& source) const {
-    return config_.home && same(peers_.destinations.back(), source);
 }
 
 // Returns the number of messages.
@@ -246,10 +271,7 @@ std::size_t Transport::receive_from(const UdpSocket& socket) {
     receiving_.for_each(received.messages, [&](const ReceivedMessage& message) {
         const auto& [bytes, datagram_bytes, source, congested] = message;
         if (trusts(source)) {
-            const bool home = is_home(source);
-            const std::uint64_t before = home ? engine_.stats().packets_received : 0;
             engine_.receive(bytes, datagram_bytes, now, congested);
-            from_home_ += home ? engine_.stats().packets_received - before : 0;
             received_ += std::max<std::size_t>((bytes.size() + datagram_bytes - 1) / datagram_bytes, 1);
         }
     });

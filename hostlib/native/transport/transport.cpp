@@ -46,10 +46,8 @@ EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, std::opti
         stats.receive_buffer =
             std::min(stats.receive_buffer, results->reserve_receive_buffer(stats.receive_buffer_wanted));
     }
-    // Without a socket for results of their own, those of the server at home come besides.
-    const std::size_t windows = config.home && !results ? 2 : 1;
     config.window_limit = static_cast<std::uint32_t>(
-        std::clamp<std::size_t>(stats.receive_buffer / packet / windows, 1, config.job.slots));
+        std::clamp<std::size_t>(stats.receive_buffer / packet, 1, config.job.slots));
     // Whole messages: a window that ends within one makes shorter ones, here and behind the switch. The
     // engine itself makes those to several servers whole.
     const std::uint32_t message = datagrams_in_message(datagram_bytes(Kind::data, config.job.words));
@@ -57,6 +55,18 @@ EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, std::opti
         config.window_limit -= config.window_limit % message;
     }
     return config;
+}
+
+// By destination, whether it is the own server. A connected socket has one destination.
+std::vector<bool> within_process(const Peers& peers) {
+    std::vector<bool> within(std::max<std::size_t>(peers.destinations.size(), 1));
+    if (peers.own_server) {
+        const sockaddr_in own = to_sockaddr(peers.own_server->local_address());
+        for (std::size_t i = 0; i < peers.destinations.size(); ++i) {
+            within[i] = same(peers.destinations[i], own);
+        }
+    }
+    return within;
 }
 
 }  // namespace
@@ -80,11 +90,26 @@ Transport::Transport(const EngineConfig& config, UdpSocket socket, std::optional
       socket_(std::move(socket)),
       results_(std::move(results)),
       peers_(std::move(peers)),
+      within_process_(within_process(peers_)),
       engine_(bounded_by_buffer(config, socket_, results_, stats_)),
       packets_((config.ways_apart ? SENT_AT_ONCE / BATCH : 1) * MAX_DATAGRAM) {
     stats_.engine = engine_.stats();
     shared_.stats = stats_;
-    thread_.start([this] { loop(); }, [this] { ended(); });
+    if (peers_.own_server) {
+        mail_memory_ = peers_.own_server->attach(config.job.number, config.job.epoch, config.rank, mailbox_);
+    }
+    try {
+        thread_.start([this] { loop(); }, [this] { ended(); });
+    } catch (...) {
+        leave_own_server();
+        throw;
+    }
+}
+
+void Transport::leave_own_server() {
+    if (peers_.own_server) {
+        peers_.own_server->detach(mailbox_);
+    }
 }
 
 Transport::~Transport() { close(); }
@@ -236,6 +261,7 @@ void Transport::close() {
         wakeup_.wake();
     };
     thread_.end(stop, [this] {
+        leave_own_server();
         socket_.close();
         results_.reset();
         const std::lock_guard lock(mutex_);

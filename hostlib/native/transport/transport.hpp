@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "engine/engine.hpp"
+#include "transport/own_server.hpp"
 #include "transport/owned_thread.hpp"
 #include "transport/udp_socket.hpp"
 #include "transport/wakeup.hpp"
@@ -67,17 +69,19 @@ class GroupFailed : public std::runtime_error {
 };
 
 // Where a worker's packets go, by Outgoing::destination, and where else results and answers may come from.
+// own_server: the server in this process, which may be one of the destinations.
 struct Peers {
     std::vector<sockaddr_in> destinations;
     std::vector<sockaddr_in> sources;
+    std::shared_ptr<OwnServer> own_server;
 };
 
 class Transport {
   public:
     // Sends with `socket`. Receives with it and with `results`, which is bound to the job's multicast address
-    // and connected. `peers`: none if `socket` is connected, else it is prepared. `spin`: seconds to poll
-    // them before it sleeps; pays off if every worker has its own core. Throws std::invalid_argument,
-    // std::system_error.
+    // and connected. `peers`: without destinations if `socket` is connected, else it is prepared. `spin`:
+    // seconds to poll them before it sleeps; pays off if every worker has its own core. Throws
+    // std::invalid_argument, std::system_error.
     Transport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results = {},
               Peers peers = {}, double spin = 0);
     ~Transport();
@@ -133,6 +137,7 @@ class Transport {
     };
     enum class Blocked { no, until_writable, for_a_moment };
 
+    void leave_own_server();
     void loop();
     void ended();
     bool run_commands(double now);
@@ -143,7 +148,7 @@ class Transport {
     void gather() const;
     void receive();
     bool trusts(const sockaddr_in& source) const;
-    bool is_home(const sockaddr_in& source) const;
+    Sent send_row(std::span<const Outgoing> datagrams);
     std::size_t receive_from(const UdpSocket& socket);
     void account(double now);
     void publish();
@@ -164,12 +169,15 @@ class Transport {
     UdpSocket socket_;
     std::optional<UdpSocket> results_;
     Peers peers_;
+    const std::vector<bool> within_process_;  // by destination: it is the own server
+    Mailbox mailbox_{wakeup_};                // of the own server's
+    std::shared_ptr<const void> mail_memory_;
+    Mail mail_;
     Engine engine_;
     std::vector<std::byte> packets_;  // room for one batch
     SendBatch sending_;
     ReceiveBatch receiving_;
-    std::size_t received_ = 0;     // datagrams in the last call of receive()
-    std::uint64_t from_home_ = 0;  // results of the server at home, in the last call of receive()
+    std::size_t received_ = 0;  // datagrams in the last call of receive()
     struct {
         bool own = false;
         bool results = false;

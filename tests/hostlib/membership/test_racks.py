@@ -131,7 +131,11 @@ def ranks_of(names: Sequence[str], servers: int, slots: int = 64) -> Iterator[tu
         for rank, udp in enumerate(sockets):
             route = Route(servers=[(server.ip, server.udp_port) for server in servers_of(job, rank)])
             transport = Transport(
-                shape_of(job), rank=rank, route=route, sockets=Sockets(socket_fd=udp.detach())
+                shape_of(job),
+                rank=rank,
+                route=route,
+                sockets=Sockets(socket_fd=udp.detach()),
+                own_server=own[rank].server if rank < servers else None,
             )
             stack.callback(transport.close)
             ranks.append(Rank(transport, own[rank] if rank < servers else None))

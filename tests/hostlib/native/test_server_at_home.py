@@ -89,9 +89,9 @@ def test_ranks_at_home_send_to_their_servers_past_the_switch(workers: int) -> No
                 route=Route(
                     aggregator=relay.address,
                     servers=relay.servers,
-                    home=rank if rank < servers else None,
                 ),
                 sockets=Sockets(socket_fd=one.detach()),
+                own_server=made[rank] if rank < servers else None,
             )
             for rank, one in enumerate(sockets)
         ]
@@ -117,12 +117,16 @@ def test_ranks_at_home_send_to_their_servers_past_the_switch(workers: int) -> No
         assert counted["switches"] == counted["both"] == 0
 
 
-def test_home_is_one_of_the_servers_behind_a_switch() -> None:
+def test_the_own_server_behind_a_switch_is_one_of_the_jobs_and_serves_it() -> None:
     shape = make_shape(2, slots=SLOTS, words=WORDS)
-    for route in (
-        Route(aggregator=("127.0.0.1", 9), servers=[("127.0.0.1", 10)], home=1),
-        Route(servers=[("127.0.0.1", 10)], home=0),
-        Route(aggregator=("127.0.0.1", 9), home=0),
-    ):
-        with pytest.raises(ValueError, match="home is one of the servers"):
-            Transport(shape, rank=0, route=route, sockets=Sockets(local=HERE))
+    server = Server(local=HERE, memory=1 << 20)
+    try:
+        for servers, complaint in (
+            ([("127.0.0.1", 10)], "own_server is one of the servers"),
+            ([server.local_address], f"the worker's own server does not serve job {JOB}"),
+        ):
+            route = Route(aggregator=("127.0.0.1", 9), servers=servers)
+            with pytest.raises(ValueError, match=complaint):
+                Transport(shape, rank=0, route=route, sockets=Sockets(local=HERE), own_server=server)
+    finally:
+        server.close()
