@@ -154,4 +154,4 @@ sanitize: setup
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable . \
 	    --config-settings=build-dir=build/sanitize --config-settings=cmake.define.INAGG_SANITIZE=address,undefined
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
-	    $(BIN)/python -m pytest tests/hostlib/native tests/conformance
+	    $(BIN)/python -m pytest tests/hostlib/native tests/hostlib/membership/test_racks.py tests/conformance

@@ -468,8 +468,8 @@ class Transport:
         policy: RetransmissionPolicy = ...,
         spin_s: float = 0.0,
     ) -> None:
-        """own_server: the server in this process, if it serves the job; packets pass between the two in memory. Behind
-        shared slots the worker is at home there (docs/protocol.md, 5.7). spin_s: how long to poll for packets before
+        """own_server: the server in this process, which is number `rank` of the job's; packets pass between the two in
+        memory. The worker is at home there (docs/protocol.md, 5.7). spin_s: how long to poll for packets before
         sleeping, in seconds; see Options.spin_us."""
 
     @property

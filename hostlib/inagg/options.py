@@ -205,8 +205,8 @@ class Options(BaseModel):
         RackName | None,
         Field(
             description="name of this host's rack, for `aggregation = server`: the servers sum within each rack first, "
-            "so that a link between racks carries each chunk once. By default, the name of the host's switch, if the "
-            "controller has a topology file. Ranks that share a host may name the host"
+            "so that a rack sends one sum of each chunk, however many ranks it has. By default, the name of the host's "
+            "switch, if the controller has a topology file. Ranks that share a host may name the host"
         ),
     ] = None
     fallback: Annotated[

@@ -9,7 +9,7 @@ import numpy as np
 from inagg._core import Transport
 from inagg.errors import InaggError, JobRank, NetworkTimeoutError, PeerLostError
 from inagg.membership.control import ControlClient
-from inagg.membership.own_server import servers_of
+from inagg.membership.own_server import servers_of, silent_servers
 from inagg.sums.reduction import Callback
 from inagg_contract.aggregation import SERVER
 from inagg_contract.constants import INAGG_HEADER_BYTES, WORD_BYTES
@@ -52,6 +52,7 @@ class MtuProbe:
         self._who = JobRank(status.id, status.name, rank)
         self._words = status.words
         self._slots = status.slots
+        self._status = status
         self._roots = status.servers  # by way
         self._asked = servers_of(status, rank)
         # Of a job on servers alone.
@@ -111,10 +112,7 @@ class MtuProbe:
         """
         if not self._roots or any(server.rank is None for server in self._roots):
             return self.silence(chunk, waited_s)
-        way = self._way_of(chunk)
-        asked, root = self._asked[way], self._roots[way]
-        # This process's own server is there, so the one above it has not answered.
-        silent = [root] if asked.rank in (root.rank, self._who.rank) else [asked, root]
+        silent = silent_servers(self._status, self._who.rank, self._way_of(chunk))
         at = " or ".join(f"{server.ip}:{server.udp_port}" for server in silent)
         its, process = ("its", "its process") if len(silent) == 1 else ("their", "one of their processes")
         return PeerLostError(
@@ -138,11 +136,11 @@ class MtuProbe:
             return "the switch"
         if small_passed or chunk == 0:  # of any chunk of the first sum
             names = dict.fromkeys(
-                f"{server.name} ({server.ip}:{server.udp_port})" for server in self._servers
+                f"{server.name} ({server.ip}:{server.udp_port})" for server in (*self._asked, *self._roots)
             )
             return f"{'one of the servers' if len(names) > 1 else 'the server'} {', '.join(names)}"
-        server = self._asked[self._way_of(chunk)]
-        return f"the server {server.name} ({server.ip}:{server.udp_port})"
+        silent = silent_servers(self._status, self._who.rank, self._way_of(chunk))
+        return " or ".join(f"the server {server.name} ({server.ip}:{server.udp_port})" for server in silent)
 
     def _narrow_paths(self) -> Mapping[int, str] | None:
         """The ranks whose path to the switch loses large packets, by the switch's counters, with their hosts and

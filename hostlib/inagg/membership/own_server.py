@@ -140,6 +140,22 @@ def servers_of(job: JobStatus, rank: int) -> tuple[JobServer, ...]:
     return tuple(job.servers[racks.server(rank, way)] for way in range(len(job.servers)))
 
 
+def silent_servers(job: JobStatus, rank: int, way: int) -> tuple[JobServer, ...]:
+    """Those of which one is silent if a rank gets no answer about a chunk of this way.
+
+    A server below another answers for itself, but for its member of the lowest rank, whose queries it passes up.
+    """
+    racks = _racks_of(job)
+    root = job.servers[way]
+    if racks is None or racks.server(rank, way) == way:
+        return (root,)
+    asked = racks.server(rank, way)
+    (served,) = (one for one in racks.served_by(asked) if one.way == way)
+    if rank != min(served.members):
+        return (job.servers[asked],)
+    return (root,) if asked == rank else (job.servers[asked], root)
+
+
 def _parts_of(job: JobStatus, index: int) -> list[ServedPart]:
     """What a server of this job sums. index: of the server."""
     workers = {member.rank: (member.ip, member.udp_port) for member in job.members}

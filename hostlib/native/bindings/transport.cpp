@@ -223,17 +223,17 @@ UdpSocket prepared(UdpSocket socket) {
     return socket;
 }
 
-// The way to the own server behind a switch, to which packets go past the switch.
-std::optional<unsigned> home_of(const Route& route, const std::shared_ptr<OwnServer>& own) {
-    if (!route.aggregator || !own) {
+// The way whose chunks the own server sums: that of the rank's number. With racks it has a part in other
+// ways.
+std::optional<unsigned> home_of(const Route& route, unsigned rank, const std::shared_ptr<OwnServer>& own) {
+    if (!own) {
         return std::nullopt;
     }
     const UdpAddress address = own->local_address();
-    const auto found = std::ranges::find(route.servers, IpPort(address.ip, address.port));
-    if (found == route.servers.end()) {
-        throw std::invalid_argument("own_server is one of the servers");
+    if (rank >= route.servers.size() || route.servers[rank] != IpPort(address.ip, address.port)) {
+        throw std::invalid_argument("own_server is the server of the rank's number");
     }
-    return static_cast<unsigned>(found - route.servers.begin());
+    return rank;
 }
 
 // With both, the switch is the destination, and after it the server at home; all servers answer beside it.
@@ -261,7 +261,7 @@ void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::
         throw std::invalid_argument("give aggregator, servers or both");
     }
     const std::shared_ptr<OwnServer> own = own_server.is_none() ? nullptr : server_of(own_server);
-    const std::optional<unsigned> home = home_of(route, own);
+    const std::optional<unsigned> home = home_of(route, rank, own);
     const EngineConfig config{
         .job = job,
         .rank = rank,

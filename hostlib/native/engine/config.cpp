@@ -37,8 +37,8 @@ void EngineConfig::validate() const {
     require(1 <= ways.count() && ways.count() <= std::min(job.slots, MAX_WAYS),
             "there are " + std::to_string(ways.count()) + " roots or servers; there must be 1 to " +
                 std::to_string(MAX_WAYS) + ", and no more than the " + std::to_string(job.slots) + " slots");
-    require(!home || (!ways_apart && *home < ways.count()),
-            "home is one of the ways behind a switch, of which there are " + std::to_string(ways.count()));
+    require(!home || *home < ways.count(),
+            "home is one of the ways, of which there are " + std::to_string(ways.count()));
     policy.validate();
 }
 

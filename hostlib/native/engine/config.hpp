@@ -18,7 +18,8 @@ struct EngineConfig {
     unsigned member = 0;      // of the switch that it sends to; in a star its rank
     Ways ways;                // that its chunks go, to the roots of a tree or to servers
     bool ways_apart = false;  // it sends to each of them; else to one switch, which knows the way
-    // The way to the server in this worker's own process: its chunks go there past the switch (5.7).
+    // The way whose chunks the server in this worker's own process sums: there they go past the switch (5.7),
+    // and do not measure the network.
     std::optional<unsigned> home;
     RetransmissionPolicy policy;
     // The most chunks in flight; 0: S.

@@ -84,10 +84,12 @@ Server::Part::Part(const ServedPart& part) : sums(part.config), addresses(part.c
         addresses.push_back(to_sockaddr(*part.beyond));
     }
     if (config().relayed) {
-        receivers.push_back(beyond());
+        // The one at home first: it uses a result where that stands, and the switch may send it a copy too.
+        // With the copy alone it could go on until another chunk takes the place.
         if (config().home) {
             receivers.push_back(*config().home);
         }
+        receivers.push_back(beyond());
         return;
     }
     std::ranges::copy(std::views::keys(part.members), std::back_inserter(receivers));
@@ -232,6 +234,11 @@ void Server::ended() {
         const std::lock_guard lock(sums_mutex_);
         ended_ = true;
     }
+    {
+        const std::lock_guard lock(inbox_mutex_);
+        inbox_closed_ = true;
+        inbox_.clear();
+    }
     const std::lock_guard lock(mutex_);
     closing_ = true;
     calls_.clear();
@@ -253,6 +260,7 @@ void Server::loop() {
         if (closing) {
             return;
         }
+        take_inbox_if_free();  // what has come during the calls
         if (!readable_) {
             wait();
         }
@@ -356,6 +364,9 @@ void Server::take(std::span<const std::byte> message, std::size_t datagram_bytes
 void Server::deliver(std::span<const Outgoing> datagrams) {
     if (!take_if_free(datagrams)) {
         const std::lock_guard lock(inbox_mutex_);
+        if (inbox_closed_) {
+            return;
+        }
         inbox_.copy(datagrams);
     }
     take_inbox_if_free();
@@ -387,7 +398,7 @@ void Server::take_inbox() {
     taken_.clear();
 }
 
-// If somebody else is adding, they call this when they have finished, so nothing stays in the inbox.
+// Whoever has had sums_mutex_ calls this afterwards, so nothing stays in the inbox.
 void Server::take_inbox_if_free() {
     while (true) {
         {
@@ -406,23 +417,31 @@ void Server::take_inbox_if_free() {
 
 std::shared_ptr<const void> Server::attach(std::uint16_t job, std::uint32_t epoch, unsigned rank,
                                            Mailbox& mailbox) {
-    const std::lock_guard lock(sums_mutex_);
-    const auto found = jobs_.find(job);
-    require(found != jobs_.end() && found->second->job().epoch == epoch,
-            "the worker's own server does not serve job " + std::to_string(job));
-    found->second->own_rank = rank;
-    found->second->mailbox = &mailbox;
-    return found->second;
+    std::shared_ptr<Served> served;
+    {
+        const std::lock_guard lock(sums_mutex_);
+        const auto found = jobs_.find(job);
+        require(found != jobs_.end() && found->second->job().epoch == epoch,
+                "the worker's own server does not serve job " + std::to_string(job));
+        served = found->second;
+        served->own_rank = rank;
+        served->mailbox = &mailbox;
+    }
+    take_inbox_if_free();
+    return served;
 }
 
 void Server::detach(const Mailbox& mailbox) {
-    const std::lock_guard lock(sums_mutex_);
-    for (auto& [_, served] : jobs_) {
-        if (served->mailbox == &mailbox) {
-            served->own_rank.reset();
-            served->mailbox = nullptr;
+    {
+        const std::lock_guard lock(sums_mutex_);
+        for (auto& [_, served] : jobs_) {
+            if (served->mailbox == &mailbox) {
+                served->own_rank.reset();
+                served->mailbox = nullptr;
+            }
         }
     }
+    take_inbox_if_free();
 }
 
 void Server::send_replies(Served& served, Part& part) {
@@ -446,7 +465,7 @@ void Server::send_replies(Served& served, Part& part) {
 }
 
 // A complete result stays in its version until the worker of this process has contributed to the slot's next
-// but one chunk. Then it has used the result. `to_all`: they are such results.
+// chunk. Then it has used the result. `to_all`: they are such results.
 void Server::send_to(Served& served, Part& part, std::span<const Outgoing> datagrams, unsigned destination,
                      bool to_all) {
     if (served.own_rank == destination) {

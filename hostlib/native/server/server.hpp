@@ -5,9 +5,9 @@
 // owner tells the ranks of its jobs.
 //
 // A worker of the same process is attached: its packets come by deliver(), and what is for it goes to its
-// mailbox. Its thread adds the packets itself if the server's thread is not adding at that moment; else it
-// leaves them in the inbox, where the server's thread finds them. So neither waits for the other, and the
-// server's thread need not wake up for them.
+// mailbox. Its thread adds the packets itself, and sends what they complete, if nobody else is adding at that
+// moment; else it leaves them in the inbox, where whoever is adding finds them. So it does not wait for the
+// server's thread, which need not wake up for them.
 #ifndef INAGG_SERVER_HPP
 #define INAGG_SERVER_HPP
 
@@ -152,6 +152,7 @@ class Server : public OwnServer {
 
     std::mutex inbox_mutex_;  // guards what follows
     Mail inbox_;
+    bool inbox_closed_ = false;
 
     std::mutex mutex_;  // guards what follows
     std::vector<std::packaged_task<void()>> calls_;

@@ -110,7 +110,6 @@ Transport::Blocked Transport::send(double now) {
                 return judge_send_error(sent.error);
             }
         }
-        too_long_ = false;
         engine_.sent(count, now);
     }
     return Blocked::no;
@@ -122,12 +121,13 @@ Sent Transport::send_row(std::span<const Outgoing> datagrams) {
     const auto end = std::ranges::find_if(
         datagrams, [&](const Outgoing& one) { return within_process_[one.destination] != within; });
     const auto row = datagrams.first(static_cast<std::size_t>(end - datagrams.begin()));
-    ++stats_.send_calls;
     Sent sent{.datagrams = row.size(), .messages = 1, .error = 0};
     if (within) {
         peers_.own_server->deliver(row);
     } else {
+        ++stats_.send_calls;
         sent = sending_.send(socket_, row, peers_.destinations);
+        too_long_ = too_long_ && sent.error != 0;
     }
     stats_.messages_sent += sent.messages;
     return sent;
@@ -242,9 +242,10 @@ void Transport::receive() {
         ++stats_.messages_received;
     });
     if (results_ && readable_.results) {
+        const std::size_t before = received_;
         readable_.results = receive_from(*results_) == ReceiveBatch::MESSAGES;
-        if (received_ > 0) {
-            stats_.multicast_received += received_;
+        if (received_ > before) {
+            stats_.multicast_received += received_ - before;
             stats_.unicast_in_a_row = 0;
         }
     }

@@ -262,6 +262,8 @@ void Transport::close() {
     };
     thread_.end(stop, [this] {
         leave_own_server();
+        mail_.clear();
+        mail_memory_.reset();
         socket_.close();
         results_.reset();
         const std::lock_guard lock(mutex_);

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inagg._core import Route, Sockets, Transport
-from inagg.membership.own_server import OwnServer, servers_of, shape_of
+from inagg.membership.own_server import OwnServer, servers_of, shape_of, silent_servers
 from inagg_contract.documents import JobServer, JobStatus, WorkerAddress
 from inagg_contract.racks import Racks, ServedWay
 from inagg_simulator import reference
@@ -175,16 +175,38 @@ def test_each_chunk_is_counted_at_its_root_only() -> None:
         assert sum(one["servers"] for one in chunks if one is not None) == math.ceil(50_000 / 256)
 
 
-def test_partial_sums_leave_in_messages_and_a_server_below_counts_them() -> None:
+def test_a_server_below_another_counts_what_it_sends_up_and_gets() -> None:
     with ranks_of(INTERLEAVED, 8, slots=1024) as (_, ranks):
         arrays = [np.ones(1_000_000, np.float32) for _ in ranks]
         tickets = [one.transport.submit(array) for one, array in zip(ranks, arrays, strict=True)]
         assert all(one.transport.wait(ticket, PATIENCE_S) for one, ticket in zip(ranks, tickets, strict=True))
         for one in ranks:
             assert one.own is not None
-            counts = one.own._shared.server.stats()["jobs"][JOB]
-            # Half of the chunks that it starts go up; an EXPONENT or a DATA packet.
+            counts = one.own.server.stats()["jobs"][JOB]
+            # Of one way it is the root.
             assert counts["partial_sent"] == counts["result_kept"] > 0
             assert counts["completed"] + counts["partial_sent"] == counts["started"]
-            stats = one.transport.stats()
-            assert stats["packets_received"] > 4 * stats["receive_calls"]
+
+
+def silent(names: list[str], rank: int, way: int) -> list[int | None]:
+    """The ranks whose servers may be silent, in a job of these racks in which all serve."""
+    ranks = range(len(names))
+    job = status_of(len(names)).model_copy(
+        update={
+            "aggregation": "server",
+            "servers": tuple(JobServer(name="", ip=HERE, udp_port=1 + one, rank=one) for one in ranks),
+            "members": tuple(
+                WorkerAddress(rank=one, ip=HERE, udp_port=100 + one, rack=names[one]) for one in ranks
+            ),
+        }
+    )
+    return [server.rank for server in silent_servers(job, rank, way)]
+
+
+def test_a_rank_without_answers_names_the_servers_of_which_one_is_silent() -> None:
+    # Racks {0, 2, 4, 6} and {1, 3, 5, 7}; way 1 goes through rank 0 in the first, way 3 through rank 2.
+    assert silent(INTERLEAVED, 2, 0) == [0]  # the root
+    assert silent(INTERLEAVED, 2, 1) == [0]  # answers for itself
+    assert silent(INTERLEAVED, 0, 3) == [2, 3]  # passes the queries of rank 0 up
+    assert silent(INTERLEAVED, 0, 1) == [1]  # the server of its own process is there
+    assert silent([""] * 4, 2, 1) == [1]

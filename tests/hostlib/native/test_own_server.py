@@ -2,15 +2,18 @@
 """A worker and the server in its own process exchange packets in memory."""
 
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
 
-from inagg._core import EngineError, Route, ServedPart, Server, Sockets, Transport
+from inagg._core import EngineError, RetransmissionPolicy, Route, ServedPart, Server, Sockets, Transport
 from inagg_simulator import reference
+from inagg_simulator.virtual_device import Device
 from inagg_simulator.virtual_network import EPOCH, JOB, make_shape
+from tests.hostlib.native.devices import sum_at_once
 from tests.waiting import wait_until
 
 HERE = "127.0.0.1", 0
@@ -22,7 +25,14 @@ PATIENCE_S = 60.0
 class Ranks:
     """The ranks of a job, each with the server of its process. servers: so many of them have one."""
 
-    def __init__(self, stack: ExitStack, workers: int, servers: int, slots: int = SLOTS) -> None:
+    def __init__(
+        self,
+        stack: ExitStack,
+        workers: int,
+        servers: int,
+        slots: int = SLOTS,
+        policy: RetransmissionPolicy | None = None,
+    ) -> None:
         self.shape = make_shape(workers, slots=slots, words=WORDS)
         sockets = [stack.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in range(workers)]
         for udp in sockets:
@@ -40,6 +50,7 @@ class Ranks:
                 route=self.route,
                 sockets=Sockets(socket_fd=udp.detach()),
                 own_server=self.servers[rank] if rank < servers else None,
+                policy=policy or RetransmissionPolicy(),
             )
             for rank, udp in enumerate(sockets)
         ]
@@ -67,7 +78,7 @@ def test_sums_are_exact_at_every_rank(workers: int, servers: int) -> None:
         for elements in (1, 64, 65, 20_000):
             inputs = draws.standard_normal((workers, elements), dtype=np.float32)
             outputs = inputs.copy()
-            ranks.finish(ranks.submit(outputs))
+            ranks.finish(ranks.submit(list(outputs)))
             expected = reference.all_reduce_array(inputs, lane_bits=32, words=WORDS)
             assert all(np.array_equal(row, expected) for row in outputs)
 
@@ -78,7 +89,7 @@ def test_many_sums_at_a_time_are_exact() -> None:
     with ranks_of(4, 4, slots=16) as ranks:
         inputs = [draws.standard_normal((4, int(n)), dtype=np.float32) for n in draws.integers(1, 5000, 100)]
         outputs = [rows.copy() for rows in inputs]
-        tickets = [ranks.submit(rows) for rows in outputs]
+        tickets = [ranks.submit(list(rows)) for rows in outputs]
         for rows, results, those in zip(inputs, outputs, tickets, strict=True):
             ranks.finish(those)
             expected = reference.all_reduce_array(rows, lane_bits=32, words=WORDS)
@@ -115,15 +126,63 @@ def test_a_server_that_is_closed_first_takes_nothing_more() -> None:
 
 
 def test_results_outlive_their_job_at_the_server() -> None:
-    """The server drops the job, or serves another one of its number, while the worker uses results."""
-    with ranks_of(1, 1, slots=1024) as ranks:
-        (server,), (transport,) = ranks.servers, ranks.transports
+    """The server drops the job, and serves another one of its number, while the worker uses results."""
+    with ranks_of(1, 1, slots=1024) as ranks, ExitStack() as stack:
+        (server,) = ranks.servers
+        transport = ranks.transports[0]
         for epoch in range(EPOCH + 1, EPOCH + 20):
             transport.submit(np.ones(100_000, np.float32))
-            later = make_shape(1, slots=1024, words=WORDS, epoch=epoch)
-            server.serve(later, [ServedPart(ranks.addresses)])
-            server.drop(JOB, epoch)
-            server.serve(ranks.shape, [ServedPart(ranks.addresses)])
+            transport.submit(np.ones(100_000, np.float32))
+            shape = make_shape(1, slots=1024, words=WORDS, epoch=epoch)
+            server.serve(shape, [ServedPart(ranks.addresses)])
+            transport = Transport(
+                shape, rank=0, route=ranks.route, sockets=Sockets(local=HERE), own_server=server
+            )
+            stack.callback(transport.close)
+        assert transport.wait(transport.submit(np.ones(100_000, np.float32)), PATIENCE_S)
+
+
+def test_packets_that_come_while_the_server_does_something_else_are_added_at_once() -> None:
+    with ExitStack() as stack:
+        policy = RetransmissionPolicy(rto_initial_s=30.0, rto_min_s=30.0, rto_max_s=30.0)
+        ranks = Ranks(stack, 1, 1, policy=policy)
+        (server,), (transport,) = ranks.servers, ranks.transports
+        ending = threading.Event()
+        other = make_shape(1, job=JOB + 1, slots=4096, words=WORDS)
+
+        def disturb() -> None:
+            while not ending.is_set():
+                server.serve(other, [ServedPart(ranks.addresses)])
+                server.stats()
+                server.drop(JOB + 1, EPOCH)
+
+        thread = threading.Thread(target=disturb)
+        thread.start()
+        try:
+            for _ in range(300):
+                assert transport.wait(transport.submit(np.ones(2000, np.float32)), 20.0)
+        finally:
+            ending.set()
+            thread.join()
+        assert transport.stats()["queries"] == 0
+
+
+def test_a_device_sums_with_its_own_server_too() -> None:
+    draws = np.random.default_rng(1)
+    with ranks_of(3, 3) as ranks:
+        inputs = draws.standard_normal((3, 20_000), dtype=np.float32)
+        inputs[1, 256:20_000:1000] = np.inf
+        outputs = inputs.copy()
+        devices = {rank: Device(outputs[rank], workers=3, words=WORDS) for rank in (0, 1)}
+        sum_at_once(ranks.transports, list(outputs), devices)
+        expected = reference.all_reduce_array(inputs, lane_bits=32, words=WORDS)
+        assert all(np.array_equal(row, expected) for row in outputs)
+
+
+def test_the_own_server_measures_no_network() -> None:
+    with ranks_of(1, 1) as ranks:
+        ranks.finish(ranks.submit([np.ones(100_000, np.float32)]))
+        assert ranks.transports[0].stats()["rtt_samples"] == 0
 
 
 def test_a_rank_that_has_left_is_sent_its_results_by_its_address() -> None:

@@ -122,7 +122,7 @@ def test_the_own_server_behind_a_switch_is_one_of_the_jobs_and_serves_it() -> No
     server = Server(local=HERE, memory=1 << 20)
     try:
         for servers, complaint in (
-            ([("127.0.0.1", 10)], "own_server is one of the servers"),
+            ([("127.0.0.1", 10)], "own_server is the server of the rank's number"),
             ([server.local_address], f"the worker's own server does not serve job {JOB}"),
         ):
             route = Route(aggregator=("127.0.0.1", 9), servers=servers)

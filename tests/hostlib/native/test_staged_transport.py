@@ -10,25 +10,14 @@ import weakref
 import numpy as np
 import pytest
 
-from inagg._core import EngineError, Staging, Transport
+from inagg._core import EngineError, Staging
 from inagg_simulator import reference
-from inagg_simulator.virtual_device import Device, run
+from inagg_simulator.virtual_device import Device
 from tests.conformance.loopback_switch import SLOTS, WORDS, group, make_transport, silent_peer
+from tests.hostlib.native.devices import sum_at_once
 
 UDP_GRO = 104  # udp(7)
 PATIENCE_S = 20.0
-
-
-def sum_at_once(transports: list[Transport], arrays: list[np.ndarray], devices: dict[int, Device]) -> None:
-    """Runs devices in threads of their own, and submits the arrays of the other ranks."""
-    threads = [threading.Thread(target=run, args=(transports[r], d)) for r, d in devices.items()]
-    for thread in threads:
-        thread.start()
-    for rank, transport in enumerate(transports):
-        if rank not in devices:
-            assert transport.wait(transport.submit(arrays[rank]), PATIENCE_S)
-    for thread in threads:
-        thread.join(PATIENCE_S)
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
