@@ -65,8 +65,8 @@ def test_a_job_has_a_switch_and_servers(serving: Serving, memory_switch: MemoryS
                 {"name": "rank 1", "ip": "10.0.0.2", "udp_port": 5000, "rank": 1},
             ]
             assert registered["members"] == [
-                {"rank": 0, "ip": "10.0.0.1", "udp_port": 4000},
-                {"rank": 1, "ip": "10.0.0.2", "udp_port": 4000},
+                {"rank": 0, "ip": "10.0.0.1", "udp_port": 4000, "rack": ""},
+                {"rank": 1, "ip": "10.0.0.2", "udp_port": 4000, "rack": ""},
             ]
             await settle(lambda: len(memory_switch.in_table(ADMISSION)) == 2)
             answer = (await client.post("/jobs/1/workers/1/serving")).json()
