@@ -113,16 +113,14 @@ class MtuProbe:
         if not self._roots or any(server.rank is None for server in self._roots):
             return self.silence(chunk, waited_s)
         silent = silent_servers(self._status, self._who.rank, self._way_of(chunk))
+        ips = {server.rank: server.ip for server in silent if server.rank is not None}
         at = " or ".join(f"{server.ip}:{server.udp_port}" for server in silent)
         its, process = ("its", "its process") if len(silent) == 1 else ("their", "one of their processes")
         return PeerLostError(
-            ranks := [server.rank for server in silent if server.rank is not None],
+            list(ips),
             reason=f"{its} server at {at} has not answered rank {self._who.rank} for {waited_s:g} s: {process} is "
             "stopped, or the network between the two is broken",
-            places={
-                rank: places.get(rank) or place(None, server.ip)
-                for rank, server in zip(ranks, silent, strict=True)
-            },
+            places={rank: places.get(rank) or place(None, ip) for rank, ip in ips.items()},
             **self._who._asdict(),
             chunk=chunk,
         )

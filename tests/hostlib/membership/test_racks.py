@@ -13,9 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inagg._core import Route, Sockets, Transport
+from inagg.errors import PeerLostError
+from inagg.membership.control import ControlClient
+from inagg.membership.mtu_probe import MtuProbe
 from inagg.membership.own_server import OwnServer, servers_of, shape_of, silent_servers
 from inagg_contract.documents import JobServer, JobStatus, WorkerAddress
 from inagg_contract.racks import Racks, ServedWay
+from inagg_contract.sizes import way_of
 from inagg_simulator import reference
 from inagg_simulator.virtual_network import JOB
 from tests.hostlib.membership.one_rank import status_of
@@ -188,10 +192,10 @@ def test_a_server_below_another_counts_what_it_sends_up_and_gets() -> None:
             assert counts["completed"] + counts["partial_sent"] == counts["started"]
 
 
-def silent(names: list[str], rank: int, way: int) -> list[int | None]:
-    """The ranks whose servers may be silent, in a job of these racks in which all serve."""
+def job_of(names: list[str]) -> JobStatus:
+    """A job of these racks in which all ranks serve."""
     ranks = range(len(names))
-    job = status_of(len(names)).model_copy(
+    return status_of(len(names)).model_copy(
         update={
             "aggregation": "server",
             "servers": tuple(JobServer(name="", ip=HERE, udp_port=1 + one, rank=one) for one in ranks),
@@ -200,7 +204,11 @@ def silent(names: list[str], rank: int, way: int) -> list[int | None]:
             ),
         }
     )
-    return [server.rank for server in silent_servers(job, rank, way)]
+
+
+def silent(names: list[str], rank: int, way: int) -> list[int | None]:
+    """The ranks whose servers may be silent."""
+    return [server.rank for server in silent_servers(job_of(names), rank, way)]
 
 
 def test_a_rank_without_answers_names_the_servers_of_which_one_is_silent() -> None:
@@ -210,3 +218,24 @@ def test_a_rank_without_answers_names_the_servers_of_which_one_is_silent() -> No
     assert silent(INTERLEAVED, 0, 3) == [2, 3]  # passes the queries of rank 0 up
     assert silent(INTERLEAVED, 0, 1) == [1]  # the server of its own process is there
     assert silent([""] * 4, 2, 1) == [1]
+
+
+def test_the_error_names_them() -> None:
+    job = job_of(INTERLEAVED)
+    with socket.socket(type=socket.SOCK_DGRAM) as udp:
+        udp.bind((HERE, 0))
+        transport = Transport(
+            shape_of(job), rank=0, route=Route(servers=[(HERE, 1)]), sockets=Sockets(socket_fd=udp.detach())
+        )
+    probe = MtuProbe(transport, ControlClient("http://127.0.0.1:9"), job, 0)
+    chunk = next(chunk for chunk in range(16) if way_of(chunk, 16, 8) == 3)
+    one = probe.unanswered(chunk - 4, 5.0, {})
+    assert isinstance(one, PeerLostError)
+    assert one.lost_ranks == (1,)
+    two = probe.unanswered(chunk, 5.0, {2: "h3, 10.0.0.3"})
+    assert isinstance(two, PeerLostError)
+    assert two.lost_ranks == (2, 3)
+    assert "ranks 2 (h3, 10.0.0.3), 3 (127.0.0.1): their server at 127.0.0.1:3 or 127.0.0.1:4 has not" in str(
+        two
+    )
+    transport.close()
