@@ -30,39 +30,33 @@ class Racks:
     """
 
     def __init__(self, labels: Sequence[str], servers: int) -> None:
-        self._ways = range(servers)
-        self._ranks = range(len(labels))
         by_label: dict[str, list[int]] = defaultdict(list)
         for rank, label in enumerate(labels):
             if label:
                 by_label[label].append(rank)
-        # Rank -> its rack, of racks whose ranks have a sum to make before another rack needs it.
-        self._rack = {
-            rank: rack for rack in by_label.values() if len(rack) > 1 and rack[0] < servers for rank in rack
-        }
-        self._between: dict[tuple[int, int], int] = {}  # (first rank of a rack, way) -> the rank that serves
-        for rack in {rack[0]: rack for rack in self._rack.values()}.values():
+        self._asked = [list(range(servers)) for _ in labels]  # by rank and way
+        for rack in by_label.values():
             serving = [rank for rank in rack if rank < servers]
-            elsewhere = [way for way in self._ways if way not in serving]
+            elsewhere = [way for way in range(servers) if way not in serving]
+            if len(rack) == 1 or not serving:
+                continue
             for number, way in enumerate(elsewhere):
-                self._between[rack[0], way] = serving[number % len(serving)]
+                for rank in rack:
+                    self._asked[rank][way] = serving[number % len(serving)]
 
     def server(self, rank: int, way: int) -> int:
         """The rank to whose server a rank sends the chunks of a way."""
-        rack = self._rack.get(rank)
-        return way if rack is None else self._between.get((rack[0], way), way)
+        return self._asked[rank][way]
 
     def served_by(self, rank: int) -> list[ServedWay]:
         """What the server of a rank sums; nothing if it has none. At the root of a way its own is first."""
         served = []
-        for way in sorted(self._ways, key=lambda way: way != rank):
+        for way in sorted(range(len(self._asked[rank])), key=lambda way: way != rank):
             if way == rank:
-                served.append(ServedWay(way, self._members_of_root(way)))
-            elif rank in self._rack and self._between.get((self._rack[rank][0], way)) == rank:
-                served.append(ServedWay(way, tuple(self._rack[rank]), above=way))
+                members = {
+                    sender if asked[way] == way else asked[way] for sender, asked in enumerate(self._asked)
+                }
+                served.append(ServedWay(way, tuple(sorted(members))))
+            elif rack := tuple(sender for sender, asked in enumerate(self._asked) if asked[way] == rank):
+                served.append(ServedWay(way, rack, above=way))
         return served
-
-    def _members_of_root(self, way: int) -> tuple[int, ...]:
-        senders = {self.server(rank, way) for rank in self._ranks} - {way}
-        direct = {rank for rank in self._ranks if self.server(rank, way) == way}
-        return tuple(sorted(senders | direct))

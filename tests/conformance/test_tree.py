@@ -12,14 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inagg._core import Engine, JobShape
+from inagg._core import Engine
 from inagg_simulator import p4_switch
 from inagg_simulator.fabric import Place, Tree, TreeFabric, TreeSwitch, nested, places
 from inagg_simulator.p4_switch import Above, Entries, P4Switch, switch_station
 from inagg_simulator.recovery import measure
 from inagg_simulator.reference_switch import Job
 from inagg_simulator.servers import ServedSwitch
-from inagg_simulator.virtual_network import JOB, Impairment, Network, make_aggregator, make_workers
+from inagg_simulator.virtual_network import (
+    JOB,
+    Impairment,
+    Network,
+    make_aggregator,
+    make_shape,
+    make_workers,
+)
 from inagg_switch import Switch
 from tests.conformance.examples import (
     Collective,
@@ -60,12 +67,11 @@ class Servers:
     most_workers = 64
 
     def make(self, place: Place, epoch: int, example: Example, roots: Sequence[Place]) -> TreeSwitch:
-        shape = JobShape(
-            number=JOB,
-            epoch=epoch,
+        shape = make_shape(
+            example.workers,
             slots=example.slots,
             words=WORDS,
-            workers=example.workers,
+            epoch=epoch,
             first_chunk=example.first_chunk,
         )
         way = 0 if place.parents else roots.index(place)

@@ -387,7 +387,7 @@ def _begin(
             servers = [(server.ip, server.udp_port) for server in servers_of(job, rank)]
             route = Route(aggregator=aggregator, servers=servers)
             serves = any(server.rank == rank for server in job.servers)
-            if ends.own is not None and serves and (is_at_home(job) or aggregator is None):
+            if ends.own is not None and serves and is_at_home(job):
                 own_server = ends.own.server
             status = status.model_copy(update={"servers": job.servers, "members": job.members})
         sockets = Sockets(

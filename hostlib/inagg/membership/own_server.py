@@ -183,8 +183,11 @@ def _racks_of(job: JobStatus) -> Racks | None:
 
 
 def is_at_home(job: JobStatus) -> bool:
-    """Whether ranks send to the servers in their own processes past the switch (docs/protocol.md, 5.7)."""
-    return job.relay is not None and len(job.tree) == 1
+    """Whether no switch is between ranks and the servers in their own processes (docs/protocol.md, 5.7).
+
+    There is none on servers alone, and ranks send past the switch on shared slots of one switch.
+    """
+    return job.relay is None or len(job.tree) == 1
 
 
 def bind(address: str) -> socket.socket:

@@ -103,6 +103,14 @@ std::size_t Server::Served::memory() const {
     return bytes;
 }
 
+ChunkCounts Server::Served::chunks() const {
+    ChunkCounts sums{};
+    for (const Part& part : parts) {
+        add_up(sums, part.sums.chunks());
+    }
+    return sums;
+}
+
 Server::Part& Server::Served::part_of(std::uint32_t chunk) {
     return parts[of_way[parts.front().config().ways().of(chunk)]];
 }
@@ -123,10 +131,10 @@ void Server::serve(std::span<const ServedPart> parts) {
         needed += config.memory();
     }
     call([&] {
-        const auto known = jobs_.find(first.job.number);
-        if (known != jobs_.end() && known->second->job().epoch == first.job.epoch) {
+        if (find(first.job.number, first.job.epoch)) {
             return;
         }
+        const auto known = jobs_.find(first.job.number);
         const std::size_t freed = known == jobs_.end() ? 0 : known->second->memory();
         const std::size_t left = memory_ - (stats_.memory - freed);
         if (needed > left) {
@@ -151,12 +159,17 @@ void Server::serve(std::span<const ServedPart> parts) {
     });
 }
 
+// Nothing if it does not serve the job.
+std::shared_ptr<Server::Served> Server::find(std::uint16_t job, std::uint32_t epoch) const {
+    const auto known = jobs_.find(job);
+    return known != jobs_.end() && known->second->job().epoch == epoch ? known->second : nullptr;
+}
+
 void Server::drop(std::uint16_t job, std::uint32_t epoch) {
     call([&] {
-        const auto known = jobs_.find(job);
-        if (known != jobs_.end() && known->second->job().epoch == epoch) {
-            stats_.memory -= known->second->memory();
-            jobs_.erase(known);
+        if (const std::shared_ptr<Served> served = find(job, epoch)) {
+            stats_.memory -= served->memory();
+            jobs_.erase(job);
         }
     });
 }
@@ -166,10 +179,9 @@ ServerStats Server::stats() {
     call([&] {
         stats = stats_;
         for (const auto& [job, served] : jobs_) {
-            stats.chunks[job] = {};
+            stats.chunks[job] = served->chunks();
             for (const Part& part : served->parts) {
                 add_up(stats.jobs[job], part.sums.counts());
-                add_up(stats.chunks[job], part.sums.chunks());
             }
         }
     });
@@ -179,12 +191,8 @@ ServerStats Server::stats() {
 std::optional<ChunkCounts> Server::chunks(std::uint16_t job, std::uint32_t epoch) {
     std::optional<ChunkCounts> found;
     call([&] {
-        const auto known = jobs_.find(job);
-        if (known != jobs_.end() && known->second->job().epoch == epoch) {
-            found.emplace();
-            for (const Part& part : known->second->parts) {
-                add_up(*found, part.sums.chunks());
-            }
+        if (const std::shared_ptr<Served> served = find(job, epoch)) {
+            found = served->chunks();
         }
     });
     return found;
@@ -254,13 +262,11 @@ void Server::loop() {
             closing = closing_;
         }
         for (std::packaged_task<void()>& call : calls) {
-            const std::lock_guard lock(sums_mutex_);
-            call();
+            with_sums([&] { call(); });
         }
         if (closing) {
             return;
         }
-        take_inbox_if_free();  // what has come during the calls
         if (!readable_) {
             wait();
         }
@@ -295,44 +301,33 @@ void Server::receive() {
     }
     readable_ = received.messages == ReceiveBatch::MESSAGES;
     receiving_.for_each(received.messages, [&](const ReceivedMessage& message) {
-        {
-            const std::lock_guard lock(sums_mutex_);
+        with_sums([&] {
             take(message.bytes, message.datagram_bytes,
                  {.address = &message.source, .congested = message.congested});
-        }
-        take_inbox_if_free();
+        });
     });
-}
-
-// False: the source is none of this part's.
-bool Server::Part::take(std::span<const std::byte> datagram, unsigned rank, const sockaddr_in& source,
-                        bool congested) {
-    if (addresses.size() > beyond() && same(addresses[beyond()], source)) {
-        if (config().relayed) {
-            sums.receive_relayed(datagram, congested);
-        } else {
-            sums.receive_from_above(datagram, congested);
-        }
-        return true;
-    }
-    if (rank >= config().job.workers || !same(addresses[rank], source)) {
-        return false;
-    }
-    sums.receive(datagram, rank, congested);
-    return true;
 }
 
 // False: the source is none of this part's.
 bool Server::take(Served& served, Part& part, std::span<const std::byte> datagram, unsigned rank,
                   Source source) {
-    if (source.address != nullptr) {
-        return part.take(datagram, rank, *source.address, source.congested);
+    const auto from = [&](unsigned sender) {
+        return source.address != nullptr && sender < part.addresses.size() &&
+               same(part.addresses[sender], *source.address);
+    };
+    if (from(part.beyond())) {
+        if (part.config().relayed) {
+            part.sums.receive_relayed(datagram, source.congested);
+        } else {
+            part.sums.receive_from_above(datagram, source.congested);
+        }
+        return true;
     }
-    if (served.own_rank != rank) {
-        return false;
+    const bool known = source.address == nullptr ? served.own_rank == rank : from(rank);
+    if (known) {
+        part.sums.receive(datagram, rank, source.congested);
     }
-    part.sums.receive(datagram, rank);
-    return true;
+    return known;
 }
 
 // A message has datagrams of one source.
@@ -398,7 +393,15 @@ void Server::take_inbox() {
     taken_.clear();
 }
 
-// Whoever has had sums_mutex_ calls this afterwards, so nothing stays in the inbox.
+// With the sums to itself. What a worker leaves in the inbox meanwhile is taken afterwards.
+void Server::with_sums(const std::function<void()>& action) {
+    {
+        const std::lock_guard lock(sums_mutex_);
+        action();
+    }
+    take_inbox_if_free();
+}
+
 void Server::take_inbox_if_free() {
     while (true) {
         {
@@ -418,30 +421,24 @@ void Server::take_inbox_if_free() {
 std::shared_ptr<const void> Server::attach(std::uint16_t job, std::uint32_t epoch, unsigned rank,
                                            Mailbox& mailbox) {
     std::shared_ptr<Served> served;
-    {
-        const std::lock_guard lock(sums_mutex_);
-        const auto found = jobs_.find(job);
-        require(found != jobs_.end() && found->second->job().epoch == epoch,
-                "the worker's own server does not serve job " + std::to_string(job));
-        served = found->second;
+    with_sums([&] {
+        served = find(job, epoch);
+        require(served != nullptr, "the worker's own server does not serve job " + std::to_string(job));
         served->own_rank = rank;
         served->mailbox = &mailbox;
-    }
-    take_inbox_if_free();
+    });
     return served;
 }
 
 void Server::detach(const Mailbox& mailbox) {
-    {
-        const std::lock_guard lock(sums_mutex_);
+    with_sums([&] {
         for (auto& [_, served] : jobs_) {
             if (served->mailbox == &mailbox) {
                 served->own_rank.reset();
                 served->mailbox = nullptr;
             }
         }
-    }
-    take_inbox_if_free();
+    });
 }
 
 void Server::send_replies(Served& served, Part& part) {

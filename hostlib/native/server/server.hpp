@@ -93,8 +93,6 @@ class Server : public OwnServer {
 
         const ServedJobConfig& config() const { return sums.config(); }
         unsigned beyond() const { return config().job.workers; }
-        bool take(std::span<const std::byte> datagram, unsigned rank, const sockaddr_in& source,
-                  bool congested);
     };
     struct Served {
         std::vector<Part> parts;
@@ -106,6 +104,7 @@ class Server : public OwnServer {
 
         const JobShape& job() const { return parts.front().config().job; }
         std::size_t memory() const;
+        ChunkCounts chunks() const;
         Part& part_of(std::uint32_t chunk);
     };
 
@@ -124,6 +123,8 @@ class Server : public OwnServer {
     bool take_if_free(std::span<const Outgoing> datagrams);
     void take_inbox();
     void take_inbox_if_free();
+    void with_sums(const std::function<void()>& action);
+    std::shared_ptr<Served> find(std::uint16_t job, std::uint32_t epoch) const;
     void send_replies(Served& served, Part& part);
     void send_to(Served& served, Part& part, std::span<const Outgoing> datagrams, unsigned destination,
                  bool to_all);

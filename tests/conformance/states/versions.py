@@ -12,7 +12,7 @@ from functools import cached_property, reduce
 from itertools import product
 from typing import NamedTuple
 
-from inagg._core import JobShape, ServedJob
+from inagg._core import ServedJob
 from inagg_simulator.p4_switch import Above, Entries, P4Switch, switch_station
 from inagg_simulator.reference import (
     AGAIN,
@@ -30,6 +30,7 @@ from inagg_simulator.servers import ServedSwitch, make_servers
 from inagg_simulator.slot_rules import versions as rules
 from inagg_simulator.slot_rules.packets import Packet, Query, Sum
 from inagg_simulator.slot_rules.versions import Leaves, Version
+from inagg_simulator.virtual_network import make_shape
 from inagg_switch.switch import Switch
 from tests.conformance.states.exploration import After
 
@@ -177,12 +178,12 @@ class LeasedInServer:
 
     def __call__(self, state: State, path: Sequence[Arrival], packet: Arrival) -> After[State]:
         model = self.model
-        shape = JobShape(
-            number=JOB,
+        shape = make_shape(
+            max(model.workers, *(member + 1 for member in model.above), 1),
+            job=JOB,
             epoch=EPOCH,
             slots=model.slots,
             words=1,
-            workers=max(model.workers, *(member + 1 for member in model.above), 1),
             first_chunk=model.first_chunk,
         )
         server = ServedSwitch(

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,11 +19,9 @@ from inagg.membership.own_server import OwnServer, servers_of, shape_of, silent_
 from inagg_contract.documents import JobServer, JobStatus, WorkerAddress
 from inagg_contract.racks import Racks, ServedWay
 from inagg_contract.sizes import way_of
-from inagg_simulator import reference
 from inagg_simulator.virtual_network import JOB
 from tests.hostlib.membership.one_rank import status_of
-
-PATIENCE_S = 60
+from tests.hostlib.native.sums import check_sum
 
 HERE = "127.0.0.1"
 INTERLEAVED = ["a", "b"] * 4  # rank r in rack a or b
@@ -157,33 +154,21 @@ def ranks_of(names: Sequence[str], servers: int, slots: int = 64) -> Iterator[tu
     ids=["two racks of four", "racks of three sizes", "a rack without servers", "one rack"],
 )
 def test_sums_are_exact_at_every_rank(names: list[str], servers: int) -> None:
-    draws = np.random.default_rng(1)
     with ranks_of(names, servers) as (_, ranks):
         for elements in (1, 65, 50_000):
-            inputs = draws.standard_normal((len(names), elements), dtype=np.float32)
-            outputs = inputs.copy()
-            tickets = [one.transport.submit(row) for one, row in zip(ranks, outputs, strict=True)]
-            assert all(
-                one.transport.wait(ticket, PATIENCE_S) for one, ticket in zip(ranks, tickets, strict=True)
-            )
-            expected = reference.all_reduce_array(inputs, lane_bits=32, words=4)
-            assert all(np.array_equal(row, expected) for row in outputs)
+            check_sum([one.transport for one in ranks], elements, words=4)
 
 
 def test_each_chunk_is_counted_at_its_root_only() -> None:
     with ranks_of(INTERLEAVED, 8) as (_, ranks):
-        arrays = [np.ones(50_000, np.float32) for _ in ranks]
-        tickets = [one.transport.submit(array) for one, array in zip(ranks, arrays, strict=True)]
-        assert all(one.transport.wait(ticket, PATIENCE_S) for one, ticket in zip(ranks, tickets, strict=True))
+        check_sum([one.transport for one in ranks], 50_000, words=4)
         chunks = [one.own.chunks() for one in ranks if one.own is not None]
         assert sum(one["servers"] for one in chunks if one is not None) == math.ceil(50_000 / 256)
 
 
 def test_a_server_below_another_counts_what_it_sends_up_and_gets() -> None:
     with ranks_of(INTERLEAVED, 8, slots=1024) as (_, ranks):
-        arrays = [np.ones(1_000_000, np.float32) for _ in ranks]
-        tickets = [one.transport.submit(array) for one, array in zip(ranks, arrays, strict=True)]
-        assert all(one.transport.wait(ticket, PATIENCE_S) for one, ticket in zip(ranks, tickets, strict=True))
+        check_sum([one.transport for one in ranks], 1_000_000, words=4)
         for one in ranks:
             assert one.own is not None
             counts = one.own.server.stats()["jobs"][JOB]

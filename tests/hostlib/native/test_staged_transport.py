@@ -14,7 +14,7 @@ from inagg._core import EngineError, Staging
 from inagg_simulator import reference
 from inagg_simulator.virtual_device import Device
 from tests.conformance.loopback_switch import SLOTS, WORDS, group, make_transport, silent_peer
-from tests.hostlib.native.devices import sum_at_once
+from tests.hostlib.native.sums import sum_at_once
 
 UDP_GRO = 104  # udp(7)
 PATIENCE_S = 20.0
