@@ -64,7 +64,8 @@ class ServedSwitch:
     """A server in the place of a switch of a tree: what a rank's server does for the ranks of its rack.
 
     job: with the workers of the whole job. slots: S. members: those of this server. ways: in how many the chunks go.
-    above: its member number at the server above, in each way; a root has none, and sums one way, `way`.
+    above: its member number at each server above. Below the roots there are as many as ways, further down there is one;
+    a root has none, and sums one way, `way`.
     """
 
     def __init__(
@@ -77,17 +78,20 @@ class ServedSwitch:
         above: Sequence[int] = (),
         way: int = 0,
     ) -> None:
-        self._slots, self._ways, self._members = slots, ways, members
+        self._slots, self._ways, self._members, self._above = slots, ways, members, above
         self._served = {
             one: ServedJob(
                 job,
                 servers=ways,
                 index=one,
                 members=(1 << members) - 1,
-                rank_above=above[one] if above else None,
+                rank_above=above[self._parent(one)] if above else None,
             )
             for one in (range(ways) if above else (way,))
         }
+
+    def _parent(self, way: int) -> int:
+        return way % len(self._above)
 
     def served(self, chunk: int) -> ServedJob:
         """What sums a chunk. Raises KeyError if it goes another way than a root's."""
@@ -104,12 +108,14 @@ class ServedSwitch:
         return self._sent(header.chunk, self.served(header.chunk).receive_from_above(datagram))
 
     def _sent(self, chunk: int, replies: Sequence[tuple[int | None, bytes]]) -> Sent:
-        way, sent = way_of(chunk, self._slots, self._ways), Sent()
+        sent = Sent()
         for receiver, datagram in replies:
             if receiver is None:
                 sent += [(member, datagram) for member in range(self._members)]
+            elif receiver == ServedJob.ABOVE:
+                sent.append((Up(self._parent(way_of(chunk, self._slots, self._ways))), datagram))
             else:
-                sent.append((Up(way) if receiver == ServedJob.ABOVE else receiver, datagram))
+                sent.append((receiver, datagram))
         return sent
 
     @property

@@ -281,6 +281,14 @@ def test_two_roots_take_turns(trees: Trees) -> None:
     assert [fabric.packets[link, up] for link in range(4, 8) for up in (False, True)] == [12] * 8
 
 
+def test_two_roots_above_more_levels_take_turns(trees: Trees) -> None:
+    work = [Collective(64 * 20, 32, False, False)]
+    fabric = trees.run(nested(2, 2, 2), Example(8, 4, work, Impairment(), 0, seed=1), roots=2)
+    # Four links between the levels below, two for each of the two switches below the roots.
+    carried = [fabric.packets[link, True] for link in range(8, 16)]
+    assert sorted(carried) == [12] * 4 + [24] * 4
+
+
 def test_a_way_that_is_longer_than_the_other_is_no_loss(trees: Trees) -> None:
     work = [Collective(64 * 416, 32, False, False)]
     near, far = Impairment(delay=0.0003, rate=6e6), Impairment(delay=0.003, rate=6e6)
