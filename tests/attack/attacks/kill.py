@@ -184,6 +184,8 @@ def see(case: Case, ended: End, ranks: Ranks, began: float) -> float:
         ranks.finish()
         ranks.wait_ended(timeout_s=LAST_SUM_S)
         return seconds
+    if ended == "end":
+        ranks.finish()  # those that go on
     besides = None if case.how == "pause" else case.rank
     end = ranks.wait_ended(timeout_s=200, besides=besides)
     if case.when == "importing":  # a rank notices nothing while it imports torch, which takes long
