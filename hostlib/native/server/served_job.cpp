@@ -282,7 +282,7 @@ Outcome ServedJob::answer(const Packet& query, const Version& version) {
     const bool waits = query.waits_with != 0 && (!same || (version.members & query.waits_with) == 0);
     if (here && is_partial(version) && asks_above(query.members)) {
         Header up = header;
-        up.rank = static_cast<std::uint8_t>(*config_.rank_above);
+        up.rank = rank_above();
         pass_on(up, ABOVE);
         return Outcome::query_passed;
     }
@@ -352,8 +352,8 @@ void ServedJob::send_to_all(std::size_t place, const Header& answered) {
 }
 
 void ServedJob::send_above(std::size_t place, const Header& answered) {
-    const auto rank = static_cast<std::uint8_t>(*config_.rank_above);
-    replies_.push_back({.datagram = in_place(place, answered.kind, rank), .destination = ABOVE});
+    const auto datagram = in_place(place, answered.kind, rank_above());
+    replies_.push_back({.datagram = datagram, .destination = ABOVE});
 }
 
 // The datagram of a version, as a packet of this kind.

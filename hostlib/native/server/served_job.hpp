@@ -153,6 +153,8 @@ class ServedJob {
     std::uint8_t rank_in_result(const Header& answered) const {
         return static_cast<std::uint8_t>(config_.home.value_or(answered.rank));
     }
+    // Of a server below another: the rank of what it sends there.
+    std::uint8_t rank_above() const { return static_cast<std::uint8_t>(config_.rank_above.value_or(0)); }
     void pass_on(Header header, unsigned destination);
     void count(Outcome outcome) { ++counts_[static_cast<std::size_t>(outcome)]; }
     bool is_own(std::uint32_t chunk) const { return ways_.of(chunk) == config_.index; }
