@@ -50,14 +50,15 @@ void Recovery::sent(SlotList& ready, unsigned count, bool timed, double now) {
         probe_timer_from_ = now;
     }
     outstanding_ += count;
-    Slot* last = nullptr;
-    for (Slot* slot = ready.front(); count > 0; --count, slot = SlotList::next(*slot)) {
+    for (Slot* slot = ready.front();; slot = SlotList::next(*slot)) {
         // What does not cross the network does not measure it.
         slot->sent(++sendings_, timed && !config_.at_home(slot->chunk()), now);
         ++in_flight_to(*slot);
-        last = slot;
+        if (--count == 0) {
+            fresh_.take_front(ready, *slot);
+            return;
+        }
     }
-    fresh_.take_front(ready, *last);
 }
 
 void Recovery::sent_urgent(double now) {
