@@ -153,6 +153,7 @@ class PyServer {
 
     void serve(const JobShape& job, const std::vector<PyPart>& parts, unsigned servers) {
         std::vector<ServedPart> served;
+        served.reserve(parts.size());
         for (const PyPart& part : parts) {
             served.push_back(part.of(job, servers));
         }
