@@ -102,6 +102,6 @@ def capture(testbed: Testbed, host: int, count: int, *, timeout_s: float = 20.0)
 
 
 def is_ours(frame: bytes) -> bool:
-    """Whether it is a UDP datagram from or to the aggregator's port."""
+    """Whether it is a UDP datagram from or to the aggregator's port. Attacks also send frames that are cut off."""
     port = (18753).to_bytes(2, "big")
-    return frame[12:14] == b"\x08\x00" and frame[23] == 17 and port in (frame[34:36], frame[36:38])
+    return frame[12:14] == b"\x08\x00" and frame[23:24] == b"\x11" and port in (frame[34:36], frame[36:38])
