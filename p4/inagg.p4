@@ -58,7 +58,10 @@ control InaggIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
                     if (meta.slot_mask == 0) {
                         shared_slots.apply(hdr, meta, standard_metadata);
                     } else {
-                        slots.apply(hdr, meta, standard_metadata);
+                        // Both versions of a slot belong to one stripe.
+                        @stripe((meta.slot_base + (hdr.inagg.chunk & (meta.slot_mask >> 1))) >> RUN_BITS) {
+                            slots.apply(hdr, meta, standard_metadata);
+                        }
                     }
                 }
             } else if (hdr.beacon.isValid()) {

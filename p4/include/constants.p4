@@ -46,6 +46,8 @@ const bit<16> WORD_BYTES = 256;
 
 // The most chunks in a row that go to one of several roots or servers (protocol.md, 5.5).
 const bit<16> RUN_CHUNKS = 32;
+// log2(RUN_CHUNKS). On a switch with several threads a run of slots belongs to one at a time.
+const bit<8> RUN_BITS = 5;
 
 const bit<16> ETHERNET_HEADER_BYTES = 14;
 const bit<16> IPV4_HEADER_BYTES = 20;

@@ -73,6 +73,7 @@ header inagg_t {
     // The same value in another code, so that a flipped bit in one of the two is detected (3.2).
     announced_t announced_check;
     epoch_t epoch;
+    @steer(RUN_BITS)
     chunk_t chunk;
     bit<32> checksum;
 }

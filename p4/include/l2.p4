@@ -51,10 +51,14 @@ control L2(inout headers_t hdr, in metadata_t meta, inout standard_metadata_t st
         } else {
             // A station never sets the group bit of its source address (IEEE 802.3, 3.2.3).
             if (!meta.bound && hdr.ethernet.src[40:40] == 0) {
-                learn();
+                @stripe(0) {
+                    learn();
+                }
             }
             if (!station.apply().hit) {
-                forward();
+                @stripe(0) {
+                    forward();
+                }
             }
             if (standard_metadata.mcast_grp == 0 &&
                 standard_metadata.egress_spec == standard_metadata.ingress_port) {

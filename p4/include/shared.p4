@@ -220,84 +220,86 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
         priority = 0;
         expiry = 0;
         sharing.apply();
-        load_slot();
-        bool own = epoch == hdr.inagg.epoch && chunk == hdr.inagg.chunk;
-        expired = standard_metadata.ingress_global_timestamp - taken_at > expiry;
-        if (meta.from_parent && meta.query) {
-            answer_unexpected.count(port);    // they go past the switch
-            mark_to_drop(standard_metadata);
-        } else if (meta.from_parent) {
-            // A result, for all workers below. What the slot still has of the chunk is of no use.
-            if (own && members != 0) {
-                empty();
-                slot_freed.count(port);
-            }
-            make_own(hdr);
-            standard_metadata.mcast_grp = meta.result_group;
-            result_forwarded.count(port);
-        } else {
-            if (!hdr.members.isValid()) {
-                add_members();
-                if (meta.query) {
-                    add_waits_with();
-                }
-            }
-            if (meta.query) {
-                if (own && (members & meta.member) != 0) {
-                    // The asker's contribution waits here, with those of all workers below.
-                    hdr.waits_with.bits = meta.all;
-                } else if (own && (members & hdr.waits_with.bits) != 0) {
-                    // It waits in a switch below for a worker whose contribution has come past it.
-                    hdr.waits_with.bits = 0;
-                }
-                members = meta.member;
-                query_forwarded.count(port);
-                goes_on = true;
-            } else if (!meta.data || meta.member == meta.all || (own && members == 0)) {
-                // It has no words, or nothing to be combined with, or its slot's sum has gone on already.
-                members = meta.member;
-                passed.count(port);
-                goes_on = true;
-            } else if (own) {
-                if ((members & meta.member) != 0) {
-                    // Its sender asks for it again: the sum goes on as far as it is.
-                    recall();
+        @stripe(slot >> RUN_BITS) {
+            load_slot();
+            bool own = epoch == hdr.inagg.epoch && chunk == hdr.inagg.chunk;
+            expired = standard_metadata.ingress_global_timestamp - taken_at > expiry;
+            if (meta.from_parent && meta.query) {
+                answer_unexpected.count(port);    // they go past the switch
+                mark_to_drop(standard_metadata);
+            } else if (meta.from_parent) {
+                // A result, for all workers below. What the slot still has of the chunk is of no use.
+                if (own && members != 0) {
                     empty();
-                    slot_flushed.count(port);
-                    goes_on = true;
-                } else {
-                    add();
-                    if (members == meta.all) {
-                        empty();
-                        slot_combined.count(port);
-                        goes_on = true;
-                    } else {
-                        keep();
-                        slot_added.count(port);
+                    slot_freed.count(port);
+                }
+                make_own(hdr);
+                standard_metadata.mcast_grp = meta.result_group;
+                result_forwarded.count(port);
+            } else {
+                if (!hdr.members.isValid()) {
+                    add_members();
+                    if (meta.query) {
+                        add_waits_with();
                     }
                 }
-            } else if (members == 0) {
-                take();
-                slot_taken.count(port);
-            } else if (expired || owner[7:0] < priority) {
-                swap();
-                displacement.apply();
-                if (expired) {
-                    slot_expired.count(port);
+                if (meta.query) {
+                    if (own && (members & meta.member) != 0) {
+                        // The asker's contribution waits here, with those of all workers below.
+                        hdr.waits_with.bits = meta.all;
+                    } else if (own && (members & hdr.waits_with.bits) != 0) {
+                        // It waits in a switch below for a worker whose contribution has come past it.
+                        hdr.waits_with.bits = 0;
+                    }
+                    members = meta.member;
+                    query_forwarded.count(port);
+                    goes_on = true;
+                } else if (!meta.data || meta.member == meta.all || (own && members == 0)) {
+                    // It has no words, or nothing to be combined with, or its slot's sum has gone on already.
+                    members = meta.member;
+                    passed.count(port);
+                    goes_on = true;
+                } else if (own) {
+                    if ((members & meta.member) != 0) {
+                        // Its sender asks for it again: the sum goes on as far as it is.
+                        recall();
+                        empty();
+                        slot_flushed.count(port);
+                        goes_on = true;
+                    } else {
+                        add();
+                        if (members == meta.all) {
+                            empty();
+                            slot_combined.count(port);
+                            goes_on = true;
+                        } else {
+                            keep();
+                            slot_added.count(port);
+                        }
+                    }
+                } else if (members == 0) {
+                    take();
+                    slot_taken.count(port);
+                } else if (expired || owner[7:0] < priority) {
+                    swap();
+                    displacement.apply();
+                    if (expired) {
+                        slot_expired.count(port);
+                    } else {
+                        slot_evicted.count(port);
+                    }
+                    goes_on = true;
                 } else {
-                    slot_evicted.count(port);
+                    members = meta.member;
+                    slot_collided.count(port);
+                    goes_on = true;
                 }
-                goes_on = true;
-            } else {
-                members = meta.member;
-                slot_collided.count(port);
-                goes_on = true;
-            }
-            if (!goes_on) {
-                mark_to_drop(standard_metadata);
-            } else if (!server.apply().hit) {
-                no_server.count(port);
-                mark_to_drop(standard_metadata);
+                if (!goes_on) {
+                    mark_to_drop(standard_metadata);
+                } else if (!server.apply().hit) {
+                    no_server.count(port);
+                    mark_to_drop(standard_metadata);
+                }
             }
         }
     }

@@ -17,8 +17,8 @@ EntryTuple = tuple[list[MatchTuple], int, int, bytes, int, int, bool, int, int, 
 class PacketLoop:
     """One thread that moves frames between interfaces and a program. Opens every port at once.
 
-    receives: the ports whose frames this one of several loops receives; empty: all. first: the loop whose events,
-    packets to the CPU port and time this one shares; stop it last.
+    thread: its number among those of a switch. first: the loop of thread 0, whose events, packets to the CPU port,
+    capture files and time this one shares; stop it last.
     """
 
     def __init__(
@@ -34,13 +34,15 @@ class PacketLoop:
         cpu_port: int,
         priority_queues: int,
         captures: Sequence[str],
-        receives: Sequence[int],
+        thread: int,
         first: PacketLoop | None,
     ) -> None: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
-    def set_program(self, api_address: int, handle: int) -> None:
-        """Replace the program; after the return the previous one is unused. (0, 0): no program, frames are dropped."""
+    def set_program(self, api_address: int, handle: int, threads: int) -> None:
+        """Replace the program, which is made for `threads` threads; after the return the previous one is unused, and
+        the loop receives the frames of its thread. (0, 0, 1): no program, frames are dropped, and thread 0 receives
+        them all. Raises OSError."""
 
     def statistics(self) -> list[tuple[int, str, bool, tuple[int, int, int, int], dict[str, int]]]:
         """For every port: id, interface, is up, (rx packets, rx bytes, tx packets, tx bytes), drops by reason."""
@@ -175,6 +177,7 @@ class TableEntries:
 def run_bench(
     api_address: int,
     handle: int,
+    threads: int,
     packets: Sequence[tuple[int, bytes]],
     first_pass: int,
     passes: int,
@@ -182,7 +185,8 @@ def run_bench(
     run: int,
     /,
 ) -> tuple[float, int]:
-    """Run (port, frame) pairs in order, `passes` times; return seconds and the number of packets sent.
+    """Run (port, frame) pairs in order, `passes` times, on all threads of the program, each of which has its share of
+    the frames; return seconds and the number of packets sent.
 
     Before packet i of pass p, numbered from `first_pass`, its 4 bytes at `counter_offset` are set to p * run + i % run.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the packet rate of a P4 program in this process, on one core, without ports and kernel.
+"""Measures the packet rate of a P4 program in this process, without ports and kernel.
 
 load = read_load(program, Path("program.vectors"))
 measure(program, load, packets=1_000_000)
@@ -42,10 +42,12 @@ class Load:
 
 @dataclass(frozen=True)
 class Rate:
-    """Median, slowest and fastest of several runs. sent_per_packet: packets sent for each input packet."""
+    """Median, slowest and fastest of several runs, of all threads together. sent_per_packet: packets sent for each
+    input packet."""
 
     packets: int
     runs: int
+    threads: int
     sent_per_packet: float
     ns_per_packet: float
     ns_slowest: float
@@ -60,7 +62,7 @@ class Rate:
 def measure(program: Switch, load: Load, *, packets: int = 200_000, runs: int = 9) -> Rate:
     """Input about `packets` packets in each of `runs` runs, after one more run for warm-up.
 
-    Raises BenchError if nothing leaves of a load that sends.
+    The program's threads divide the packets. Raises BenchError if nothing leaves of a load that sends.
     """
     passes = max(1, packets // len(load.packets))
     count = passes * len(load.packets)
@@ -69,6 +71,7 @@ def measure(program: Switch, load: Load, *, packets: int = 200_000, runs: int = 
         seconds, sent = run_bench(
             program.api_address,
             program.handle,
+            program.threads,
             load.packets,
             run * passes,
             passes,
@@ -82,7 +85,7 @@ def measure(program: Switch, load: Load, *, packets: int = 200_000, runs: int = 
         )
     del nanoseconds[0]
     median = statistics.median(nanoseconds)
-    return Rate(count, runs, sent / count, median, max(nanoseconds), min(nanoseconds))
+    return Rate(count, runs, program.threads, sent / count, median, max(nanoseconds), min(nanoseconds))
 
 
 def minimum_frame() -> Load:

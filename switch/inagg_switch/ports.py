@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packet ports: network interfaces as the ports of a P4 program.
 
-A port is an AF_PACKET socket on an interface (veth, tap, NIC) in the network namespace of this process. Native threads
-serve the ports (native/ports/packet_loop.hpp): one for all, or several that divide them. This module checks the user's
+A port is AF_PACKET sockets on an interface (veth, tap, NIC) in the network namespace of this process. Native threads
+serve all ports (native/ports/packet_loop.hpp); several divide the frames among them. This module checks the user's
 options and explains errors.
 """
 
@@ -18,6 +18,7 @@ from typing import Protocol
 from inagg_switch._ports import PacketLoop
 from inagg_switch.errors import SwitchError
 from inagg_switch.fan_out import FanOutDevices
+from inagg_switch.program.abi import check_threads
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ class LoadedProgram(Protocol):
 
     @property
     def handle(self) -> int: ...
+
+    @property
+    def threads(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -104,22 +108,26 @@ class PortOptions:
     # a queue are dropped. More than one needs one thread.
     priority_queues: int = 1
     # Folder for capture files, one for each port and direction: portN_in.pcap and portN_out.pcap, or by interface as
-    # BMv2 names them, INTERFACE_in.pcap and INTERFACE_out.pcap. One thread only.
+    # BMv2 names them, INTERFACE_in.pcap and INTERFACE_out.pcap.
     captures: Path | None = None
     captures_by_interface: bool = False
-    # Threads that receive and send; each receives from its share of the ports. They run the program in turn.
-    threads: int = 1
+    # Threads that receive, run the program and send. None: as many as suit the processors.
+    threads: int | None = 1
 
 
-def _open_all(specs: Sequence[PortSpec], options: PortOptions) -> list[PacketLoop]:
+def suitable_threads(ports: int) -> int:
+    """How many threads suit a switch on this machine. Its hosts mostly run here too, and need more processors than
+    the switch; with fewer than eight they need all but one. Beyond eight threads they are slower than the switch."""
+    processors = len(os.sched_getaffinity(0))
+    return 1 << max(1, min(processors // 4, ports, 8)).bit_length() - 1
+
+
+def _open_all(specs: Sequence[PortSpec], options: PortOptions, threads: int) -> list[PacketLoop]:
     """A loop for each thread. Raises PortError; none is open then."""
-    if options.threads == 1:
-        return [_open(specs, options, [], None)]
     loops: list[PacketLoop] = []
     try:
-        for thread in range(options.threads):
-            receives = [spec.id for spec in specs[thread :: options.threads]]
-            loops.append(_open(specs, options, receives, loops[0] if loops else None))
+        for thread in range(threads):
+            loops.append(_open(specs, options, thread, loops[0] if loops else None))
     except PortError:
         for loop in reversed(loops):
             loop.stop()
@@ -128,7 +136,7 @@ def _open_all(specs: Sequence[PortSpec], options: PortOptions) -> list[PacketLoo
 
 
 def _open(
-    specs: Sequence[PortSpec], options: PortOptions, receives: Sequence[int], first: PacketLoop | None
+    specs: Sequence[PortSpec], options: PortOptions, thread: int, first: PacketLoop | None
 ) -> PacketLoop:
     try:
         return PacketLoop(
@@ -148,7 +156,7 @@ def _open(
                 for spec in specs
                 if options.captures is not None
             ],
-            receives=receives,
+            thread=thread,
             first=first,
         )
     except OSError as error:
@@ -165,15 +173,13 @@ def _open(
 
 
 def _check_options(specs: Sequence[PortSpec], options: PortOptions) -> None:
-    if not 1 <= options.threads <= max(1, len(specs)):
-        raise PortError(f"{options.threads} threads: a switch of {len(specs)} ports has 1 to {len(specs)}")
-    if options.threads > 1 and options.captures is not None:
-        raise PortError("captures need a switch of one thread, so that their packets are in order")
+    threads = 1 if options.threads is None else options.threads
+    check_threads(threads)
     if not 1 <= options.priority_queues <= MAX_PRIORITY_QUEUES:
         raise PortError(
             f"{options.priority_queues} priority queues: it must be 1 to {MAX_PRIORITY_QUEUES}, as priority has 3 bits"
         )
-    if options.threads > 1 and options.priority_queues > 1:
+    if threads > 1 and options.priority_queues > 1:
         raise PortError("priority queues need a switch of one thread")
     if options.cpu_port is not None and not 1 <= options.cpu_port <= MAX_PORT:
         raise PortError(f"CPU port {options.cpu_port}: it must be between 1 and {MAX_PORT}")
@@ -204,7 +210,10 @@ class Ports:
         self.cpu_port = options.cpu_port
         self._priority_queues = options.priority_queues
         self._ids = {spec.id for spec in specs}
-        self._loops = _open_all(specs, options)
+        # Whether the number of threads was left to this class: then a program for one thread may run too.
+        self.chose_threads = options.threads is None
+        self.threads = suitable_threads(len(specs)) if options.threads is None else options.threads
+        self._loops = _open_all(specs, options, self.threads)
         self._first = self._loops[0]
         self._fan_outs = [FanOutDevices(loop) for loop in self._loops]
         self._program: LoadedProgram | None = None
@@ -213,6 +222,7 @@ class Ports:
 
     def start(self) -> None:
         """Start to move packets."""
+        logger.info("threads: %d, of %d processors", self.threads, len(os.sched_getaffinity(0)))
         for loop in self._loops:
             loop.start()
         self._events.start()
@@ -233,9 +243,17 @@ class Ports:
         self._program = None
 
     def set_program(self, program: LoadedProgram) -> None:
-        """Run packets through `program`; after the return the previous one is unused."""
-        for loop in self._loops:
-            loop.set_program(program.api_address, program.handle)
+        """Run packets through `program`; after the return the previous one is unused. Raises PortError if it is made
+        for more threads than the ports have."""
+        if program.threads > self.threads:
+            raise PortError(f"a program of {program.threads} threads: the ports have {self.threads}")
+        # No frame is received twice: the other threads have no frames while thread 0 may have all.
+        first, *others = self._loops
+        for loop in others:
+            loop.set_program(0, 0, 1)
+        first.set_program(program.api_address, program.handle, program.threads)
+        for loop in others:
+            loop.set_program(program.api_address, program.handle, program.threads)
         # After the lines above, because this assignment may free the previous program.
         self._program = program
 

@@ -73,16 +73,25 @@ class Digest:
 class Switch:
     """One running program. Thread-safe. close() or the end of a `with` block frees it."""
 
-    def __init__(self, compiled: Compiled, seed: int = 0) -> None:
+    def __init__(self, compiled: Compiled, seed: int = 0, threads: int = 1, *, or_one: bool = False) -> None:
+        """threads: how many of native callers, such as ports, may run packets at once. or_one: one, if the program does
+        not say how several may (docs/switch.md); otherwise raises SwitchError then."""
         self._compiled = compiled
         self._on_trace: Callable[[str], None] | None = None
         self._write_trace = abi.TextFunction(self._trace_line)
         self._api = abi.load(compiled.artifact.library)
+        abi.check_threads(threads)
+        if threads > 1 and self.one_thread is not None:
+            if not or_one:
+                raise SwitchError(f"{threads} threads cannot run this program: {self.one_thread}")
+            threads = 1
+        self.threads = threads
+        self._next_thread = 0
         reasons: list[str] = []
         why = abi.TextFunction(
             lambda _, text, length: reasons.append(ctypes.string_at(text, length).decode())
         )
-        handle = self._api.create(seed_bits(seed), why, None)
+        handle = self._api.create(seed_bits(seed), threads, why, None)
         if not handle:
             raise SwitchError(f"the program cannot start: {reasons[0]}")
         self._out: list[tuple[int, bytes]] = []
@@ -103,22 +112,33 @@ class Switch:
         include_paths: Sequence[Path | str] = (),
         *,
         traced: bool = False,
+        threads: int = 1,
+        or_one: bool = False,
     ) -> "Switch":
-        """Compile a P4 file, or load it from the cache. Raises CompileError or ToolchainError.
+        """Compile a P4 file, or load it from the cache. Raises CompileError, ToolchainError or SwitchError.
 
-        traced: compile with support for trace() and on_trace(), which makes the program slower.
+        traced: compile with support for trace() and on_trace(), which makes the program slower. threads and or_one: as
+        above.
         """
         compiler_arguments(path, defines, include_paths)
-        return cls(compile_file(path, defines, include_paths, traced=traced), seed)
+        compiled = compile_file(path, defines, include_paths, traced=traced)
+        return cls(compiled, seed, threads, or_one=or_one)
 
     @classmethod
     def from_source(
-        cls, source: str, seed: int = 0, name: str = "<source>", *, traced: bool = False
+        cls,
+        source: str,
+        seed: int = 0,
+        name: str = "<source>",
+        *,
+        traced: bool = False,
+        threads: int = 1,
+        or_one: bool = False,
     ) -> "Switch":
         """from_p4() with preprocessed text, such as another program's `source`."""
         text(source, "the source")
         text(name, "the name of the source")
-        return cls(compile_source(source, name, traced=traced), seed)
+        return cls(compile_source(source, name, traced=traced), seed, threads, or_one=or_one)
 
     def close(self) -> None:
         """Free the program's state. Every later call raises SwitchError."""
@@ -165,6 +185,12 @@ class Switch:
     def generated(self) -> Path:
         """The file with the generated C++."""
         return self._compiled.artifact.cpp
+
+    @property
+    def one_thread(self) -> str | None:
+        """Why the program runs in one thread; None if several may run it."""
+        reason: bytes | None = self._api.one_thread
+        return None if reason is None else reason.decode()
 
     @property
     def api_address(self) -> int:
@@ -429,12 +455,18 @@ class Switch:
         frame: bytes | bytearray | memoryview,
         now: float = 0.0,
         queues: Mapping[int, int] | None = None,
+        thread: int | None = None,
     ) -> list[tuple[int, bytes]]:
         """Run one received frame; return (port, frame) of every frame that is sent, in order.
 
-        now: monotonic, in seconds. queues: how many packets wait to leave through a port; 0 for ports not in it. Raises
-        SwitchError for a port beyond 9 bits or a time beyond 64 bits of microseconds.
+        now: monotonic, in seconds. queues: how many packets wait to leave through a port; 0 for ports not in it.
+        thread: that runs it; None: each in turn. Raises SwitchError for a port beyond 9 bits, a time beyond 64 bits of
+        microseconds or a thread that the switch does not have.
         """
+        if thread is None:
+            thread = self._next_thread
+        elif not 0 <= thread < self.threads:
+            raise SwitchError(f"there is no thread {thread}: the switch has {self.threads}")
         if type(port) is not int or not 0 <= port < PORTS:
             port = whole(port, "the port", PORTS)
         time_us = microseconds(now)
@@ -442,7 +474,8 @@ class Switch:
         lengths = _NO_QUEUES if queues is None else _queue_function(queues)
         with self.locked() as (api, handle), self._lock.raising():
             self._out = []
-            api.process(handle, port, data, len(data), time_us, None, self._emit, lengths, None)
+            self._next_thread = (thread + 1) % self.threads
+            api.process(handle, thread, port, data, len(data), time_us, None, self._emit, lengths, None)
             return self._out
 
     def trace(

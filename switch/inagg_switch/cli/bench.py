@@ -17,6 +17,7 @@ from inagg_switch.cli.options import (
     check_readable,
     parse_defines,
 )
+from inagg_switch.program.abi import MAX_THREADS
 
 if TYPE_CHECKING:
     from inagg_switch.bench import Rate
@@ -55,9 +56,15 @@ def bench(
     load: _Loads = None,
     packets: Annotated[int, typer.Option("--packets", min=1, help="Input packets of each run.")] = 200_000,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Runs, whose median is the result.")] = 9,
+    threads: Annotated[
+        int,
+        typer.Option(
+            "--threads", min=1, max=MAX_THREADS, help="Threads that divide the packets, as ports do."
+        ),
+    ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, not a table.")] = False,
 ) -> None:
-    """Measure how fast a program is in this process, on one core.
+    """Measure how fast a program is in this process.
 
     The figures are packets a second and nanoseconds a packet. The default input is an Ethernet frame of 60 bytes.
     """
@@ -74,7 +81,9 @@ def bench(
     if load is not None:
         load = _found(load, program)
         check_readable(load)
-    with Switch.from_p4(program, parse_defines(define), include_paths=include or ()) as loaded:
+    with Switch.from_p4(
+        program, parse_defines(define), include_paths=include or (), threads=threads
+    ) as loaded:
         if entries is not None:
             benchmark.install(loaded, entries)
         if load is not None:
@@ -102,6 +111,7 @@ def _print_rate(rate: "Rate", *, as_json: bool) -> None:
         return
     rows = (
         ("packets", f"{rate.packets:,} in, {rate.sent_per_packet:.2f} out for each; {rate.runs} runs"),
+        ("threads", str(rate.threads)),
         ("packets/s", f"{rate.packets_per_second:,.0f}"),
         ("ns a packet", f"{rate.ns_per_packet:.0f} (from {rate.ns_fastest:.0f} to {rate.ns_slowest:.0f})"),
     )

@@ -19,6 +19,7 @@ from inagg_switch.cli.options import (
     check_readable,
     parse_defines,
 )
+from inagg_switch.program.abi import MAX_THREADS
 
 
 def compile_program(
@@ -26,6 +27,12 @@ def compile_program(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the output.")],
     define: Defines = None,
     include: Includes = None,
+    threads: Annotated[
+        int,
+        typer.Option(
+            "--threads", min=1, max=MAX_THREADS, help="Fail if so many threads cannot run the program."
+        ),
+    ] = 1,
 ) -> None:
     """Compile a program: P4Info, device config and C++.
 
@@ -40,7 +47,7 @@ def compile_program(
     for path in (output / name for name in names):
         if path.exists() and path.samefile(program):
             raise UsageError(f"{path}: is the program itself: choose another folder with --output")
-    compiled = Switch.from_p4(program, parse_defines(define), include_paths=include or ())
+    compiled = Switch.from_p4(program, parse_defines(define), include_paths=include or (), threads=threads)
     try:
         output.mkdir(parents=True, exist_ok=True)
         (output / "p4info.txtpb").write_text(text_format.MessageToString(compiled.p4info))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inagg_switch.cli.options import Defines, Includes, UsageError, check_readable, parse_defines
+from inagg_switch.program.abi import MAX_THREADS
 
 if TYPE_CHECKING:
     from inagg_switch.p4runtime.server import SwitchServer, Tls
@@ -67,13 +68,15 @@ _FanOut = Annotated[
     ),
 ]
 _Threads = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--threads",
         metavar="N",
         min=1,
+        max=MAX_THREADS,
         envvar="INAGG_SWITCH_THREADS",
-        help="Threads that receive and send; they divide the ports.",
+        help="Threads that receive, run the program and send; more than one if it says how to divide its packets."
+        " Default: as many as suit the processors.",
     ),
 ]
 _CpuPort = Annotated[
@@ -147,7 +150,7 @@ def run(
     stats: _Stats = None,
     offloads: _Offloads = True,
     fan_out: _FanOut = True,
-    threads: _Threads = 1,
+    threads: _Threads = None,
     cpu_port: _CpuPort = None,
     priority_queues: _PriorityQueues = 1,
     console: _Console = None,
@@ -164,19 +167,27 @@ def run(
     from inagg_switch.console.interpreter import Interpreter
     from inagg_switch.console.server import ConsoleServer
     from inagg_switch.p4runtime.server import SwitchServer
-    from inagg_switch.ports import PortOptions, Ports, PortSpec
+    from inagg_switch.ports import PortOptions, Ports, PortSpec, suitable_threads
     from inagg_switch.switch import Switch
 
     _configure_logging(log_level)
     tls = _tls(tls_certificate, tls_key, tls_client_ca)
     specs = [PortSpec.parse(text) for text in port]
     defines = parse_defines(define)
+    count = suitable_threads(len(specs)) if threads is None else threads
     loaded = config = None
     if program is not None:
         check_readable(program)
         config = _source_in_config(program)
         if config is None:
-            loaded = Switch.from_p4(program, defines, include_paths=include or (), traced=trace)
+            loaded = Switch.from_p4(
+                program,
+                defines,
+                include_paths=include or (),
+                traced=trace,
+                threads=count,
+                or_one=threads is None,
+            )
     end = _End()
     options = PortOptions(
         offloads=offloads,
@@ -198,7 +209,9 @@ def run(
                 commands = ConsoleServer(console, Interpreter(server, ports))
                 listening.callback(commands.stop)
             if config is not None:
-                loaded = Switch.from_source(config, name=str(program), traced=trace)
+                loaded = Switch.from_source(
+                    config, name=str(program), traced=trace, threads=count, or_one=threads is None
+                )
             if loaded is not None:
                 server.load(loaded)
             if console is not None:
@@ -294,6 +307,7 @@ def _write_statistics(ports: "Ports", path: Path) -> None:
     figures = {
         "ports": [dataclasses.asdict(one) for one in ports.statistics()],
         "fan_out": dataclasses.asdict(ports.fan_out()),
+        "threads": ports.threads,
         "unknown_port_drops": ports.unknown_port_drops(),
         "to_cpu_drops": ports.to_cpu_drops(),
     }

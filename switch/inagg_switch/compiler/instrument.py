@@ -87,6 +87,8 @@ def _block(s: ir.Stmt, first: ir.Stmt | None = None) -> ir.Group:
 def _statement(s: ir.Stmt) -> Iterable[ir.Stmt]:
     if isinstance(s, ir.Group):
         return (_block(s),)
+    if isinstance(s, ir.Striped):
+        return (replace(s, body=_block(s.body)),)
     if isinstance(s, ir.If):
         condition = f"if ({describe(s.condition)}): "
         otherwise = s.otherwise if s.otherwise is not None else ir.Group(())

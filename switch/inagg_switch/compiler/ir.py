@@ -169,6 +169,14 @@ class Group(Stmt):
 
 
 @dataclass(frozen=True)
+class Striped(Stmt):
+    """`@stripe(number) {...}`: its register cells are not used by blocks with other numbers."""
+
+    number: Expr
+    body: Stmt
+
+
+@dataclass(frozen=True)
 class If(Stmt):
     condition: Expr
     then: Stmt

@@ -29,7 +29,8 @@ _GENERATED = frozenset(
     """
     p4 isw std program Program apply Packet packet_in packet_out
     value_t Stack Wide Entry Table Register Counter FieldSum ApplyResult PacketIn PacketOut MatchKind FieldInfo
-    Outcome ActionInfo TableInfo ProfileInfo ProfileMember ActionProfile Meters colour member kNoAction
+    Outcome ActionInfo TableInfo ProfileInfo ProfileMember ActionProfile Meters colour member kNoAction Shared
+    isw_condition isw_steering
     V1Pipeline isw_match kDropPort kMaxParserSteps kParserTimeout
     add sub mul neg bit_not bit_and bit_or bit_xor less less_signed distance shl shr shr_signed
     add_saturating sub_saturating add_saturating_signed sub_saturating_signed resize resize_signed concat slice
@@ -47,7 +48,7 @@ _PROGRAM = frozenset(
     digest_context meters metered_tables profiles value_sets preserve run_waiting pass_again count_pass with_field_list
     clone_ingress clone_egress clone_set next_iteration loop_iterations clock_us now_us digest_id digest_data trace
     trace_to error_name outcome kComparesCopies kRequests kHalts kDigests kEndlessLoops kNumbers kUntouchedBegin
-    kUntouchedEnd
+    kUntouchedEnd kOneThread steering conditions steered shared stripe thread_0 of_thread_0 check_stripe
     """.split()  # noqa: SIM905
 )
 # Names that get the ending _x: macros of C headers look like these, and a P4 name that already ends with _x must differ

@@ -93,6 +93,9 @@ class _Walk:
                 return False
             case ir.Group(body):
                 return self.statements(body)
+            case ir.Striped(number, body):
+                self._expression(number)
+                return self.statement(body)
             case ir.If(condition, then, otherwise):
                 self._expression(condition)
                 known = constant(condition)

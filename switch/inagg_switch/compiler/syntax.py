@@ -263,7 +263,10 @@ class CallStatement(Statement):
 
 @dataclass(eq=False)
 class Block(Statement):
+    """`stripe` is the expression of `@stripe(...)` in front of it."""
+
     statements: list[Statement]
+    stripe: Expression | None = None
 
 
 @dataclass(eq=False)
@@ -330,7 +333,8 @@ class Annotation(Node):
     """`@name(...)` or, when `structured`, `@name[...]`.
 
     `arguments` are its numbers, strings and words in order. `raw` is the body's tokens, joined by blanks as in p4c.
-    Only @field_list and structured annotations have `expressions`; `keys` are the names in front of them, if any.
+    Only @field_list, @steer, @stripe and structured annotations have `expressions`; `keys` are the names in front of
+    them, if any.
     """
 
     name: str

@@ -169,7 +169,12 @@ class SwitchServer:
             ) from error
 
     def _compile(self, source: str) -> Switch:
-        program = Switch.from_source(source, traced=self._trace is not None)
+        program = Switch.from_source(
+            source,
+            traced=self._trace is not None,
+            threads=self._ports.threads,
+            or_one=self._ports.chose_threads,
+        )
         self._listen(program)
         return program
 

@@ -18,6 +18,7 @@ from typing import NoReturn
 import grpc
 from p4.v1 import p4runtime_pb2
 
+from inagg_p4runtime.names import THREADS
 from inagg_switch.p4runtime.arbitration import Session, election_id_of
 from inagg_switch.p4runtime.batch import NOT_TRIED, WriteBatch, write_each
 from inagg_switch.p4runtime.controllers import Controllers
@@ -152,6 +153,7 @@ class P4RuntimeService:
             target = self._target()
         except RequestError as error:
             abort(context, error)
+        context.set_trailing_metadata(((THREADS, str(target.program.threads)),))
         kind, config = request.response_type, target.config
         response.config.SetInParent()
         if config.HasField("cookie"):

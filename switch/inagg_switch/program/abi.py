@@ -4,7 +4,10 @@
 import ctypes as c
 from pathlib import Path
 
-ABI_VERSION = 10
+from inagg_switch.errors import SwitchError
+
+ABI_VERSION = 11
+MAX_THREADS = 64  # of a program
 
 EmitFunction = c.CFUNCTYPE(
     None, c.c_void_p, c.c_uint32, c.POINTER(c.c_uint8), *([c.c_size_t] * 3), c.c_int, c.c_uint32
@@ -111,15 +114,20 @@ class Api(c.Structure):
 
     _fields_ = (
         ("abi_version", c.c_uint32),
-        ("create", c.CFUNCTYPE(_VOID, c.c_uint64, TextFunction, _VOID)),
+        ("one_thread", c.c_char_p),
+        ("steering", c.c_void_p),
+        ("create", c.CFUNCTYPE(_VOID, c.c_uint64, c.c_uint32, TextFunction, _VOID)),
         ("destroy", c.CFUNCTYPE(None, _VOID)),
         ("lock", c.CFUNCTYPE(None, _VOID)),
         ("unlock", c.CFUNCTYPE(None, _VOID)),
+        ("lock_thread", c.CFUNCTYPE(None, _VOID, c.c_uint32)),
+        ("unlock_thread", c.CFUNCTYPE(None, _VOID, c.c_uint32)),
         (
             "process",
             c.CFUNCTYPE(
                 None,
                 _VOID,
+                c.c_uint32,
                 c.c_uint32,
                 c.c_char_p,
                 c.c_size_t,
@@ -165,6 +173,12 @@ class Api(c.Structure):
         ("value_set_write", c.CFUNCTYPE(c.c_int, _VOID, _ID, c.POINTER(Match), c.c_size_t)),
         ("priority_queues", c.CFUNCTYPE(None, _VOID, c.c_uint32)),
     )
+
+
+def check_threads(threads: int) -> None:
+    """Raise SwitchError if a switch cannot have so many threads: a power of two, so that a slot is always one's."""
+    if not 1 <= threads <= MAX_THREADS or threads & threads - 1:
+        raise SwitchError(f"{threads} threads: a switch has 1, 2, 4, ... {MAX_THREADS}")
 
 
 def load(library: Path) -> Api:

@@ -22,12 +22,12 @@ class ProgramLock:
         self._users = 0  # threads that have the mutex or wait for it
         self._closed = False
         self._life = threading.Lock()  # guards the two above; never taken while the mutex is held
-        self._calls_back: int | None = None  # the thread in a callback; written with the mutex held
+        self._calls_back: set[int] = set()  # the threads in a callback
         self._raised: list[Exception] | None = None  # exceptions of callbacks, for raising(); likewise
 
     def refuse_callback(self) -> None:
         """Raise SwitchError if called in a callback of this program."""
-        if self._calls_back == threading.get_ident():
+        if threading.get_ident() in self._calls_back:
             raise SwitchError(
                 "a callback (on_log, on_trace) may not use its switch, which waits for it: copy its arguments, and"
                 " act afterwards"
@@ -82,7 +82,7 @@ class ProgramLock:
     @contextmanager
     def callback(self) -> Iterator[None]:
         """Run a callback from native code in a block, which lets no exception pass."""
-        self._calls_back = threading.get_ident()
+        self._calls_back.add(threading.get_ident())
         try:
             yield
         except Exception as error:
@@ -91,4 +91,4 @@ class ProgramLock:
             else:
                 self._raised.append(error)
         finally:
-            self._calls_back = None
+            self._calls_back.discard(threading.get_ident())

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Beacons in p4/inagg.p4 (docs/protocol.md, 7.3), run in process."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from inagg_contract.constants import CPU_PORT, ETHERTYPE_BEACON
 from inagg_controller.fabric.links import Links
 from inagg_controller.fabric.topology import Place
 from inagg_switch import Switch
-from tests import INAGG_P4
 from tests.controller.serving import LEAF_SPINE
 from tests.switch.inagg.packets import ethernet
 
@@ -17,11 +14,10 @@ LINKED, HOSTS = 101, 1
 
 
 @pytest.fixture
-def program() -> Iterator[Switch]:
-    with Switch.from_p4(INAGG_P4, seed=1) as made:
-        made.insert("linked_port", {"port": LINKED}, "to_controller", {})
-        made.multicast_group(1, [(HOSTS, 0), (2, 0), (LINKED, 0)])
-        yield made
+def program(fresh: Switch) -> Switch:
+    fresh.insert("linked_port", {"port": LINKED}, "to_controller", {})
+    fresh.multicast_group(1, [(HOSTS, 0), (2, 0), (LINKED, 0)])
+    return fresh
 
 
 @pytest.fixture

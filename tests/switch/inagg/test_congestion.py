@@ -1,24 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Congestion marks of p4/inagg.p4 (docs/protocol.md, 6.2), run in process with queues of given lengths."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from inagg_switch import Switch
-from tests import INAGG_P4
 from tests.switch.inagg.packets import RESULT, Job, ethernet, inet_checksum, ipv4, read_inagg, udp, with_tos
 
 CONGESTED = 0x10
 NOT_CAPABLE, CAPABLE, MARKED = 0b00, 0b10, 0b11
 TOS = 15  # offset in the frame
 QUEUE = "mark_congestion.queue"
-
-
-@pytest.fixture
-def program() -> Iterator[Switch]:
-    with Switch.from_p4(INAGG_P4, seed=1) as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results to the group of a job, in p4/inagg.p4 (docs/protocol.md, 5.3), run in process."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from inagg_switch import Switch
@@ -18,12 +16,6 @@ from tests.switch.inagg.packets import (
 
 Frames = list[tuple[int, bytes]]
 TO_THE_GROUP = (0x01005E400003, 0xEFC00003, INAGG_PORT)  # of job 3
-
-
-@pytest.fixture
-def program() -> Iterator[Switch]:
-    with Switch.from_p4(INAGG_P4, seed=1) as made:
-        yield made
 
 
 def complete(program: Switch, job: Job, chunk: int = 0) -> Frames:

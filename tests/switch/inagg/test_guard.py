@@ -2,12 +2,10 @@
 """Addresses that hosts may use, and pings to the aggregator, in p4/inagg.p4 (docs/protocol.md, 5.4)."""
 
 import struct
-from collections.abc import Iterator
 
 import pytest
 
 from inagg_switch import Switch
-from tests import INAGG_P4
 from tests.switch.inagg.packets import (
     AGGREGATOR_IP,
     AGGREGATOR_MAC,
@@ -38,19 +36,18 @@ def ip(host: int) -> int:
 
 
 @pytest.fixture
-def program() -> Iterator[Switch]:
-    with Switch.from_p4(INAGG_P4, seed=1) as made:
-        made.multicast_group(1, [(port, 0) for port in PORTS])
-        made.insert("arp_responder", {"ip": AGGREGATOR_IP}, "answer", {"mac": AGGREGATOR_MAC})
-        made.insert("ping_responder", {"ip": AGGREGATOR_IP}, "answer_ping", {"mac": AGGREGATOR_MAC})
-        made.insert("source_mac", {"mac": AGGREGATOR_MAC}, "mac_of_aggregator", {})
-        made.insert("source_ip", {"ip": AGGREGATOR_IP}, "ip_of_aggregator", {})
-        for host in (1, 2):
-            made.insert("source_mac", {"mac": mac(host)}, "mac_of_port", {"port": host})
-            made.insert("source_ip", {"ip": ip(host)}, "ip_of_host", {"port": host, "mac": mac(host)})
-            made.insert("station", {"mac": mac(host)}, "to_port", {"port": host})
-            made.insert("bound_port", {"port": host}, "refuse_stranger", {})
-        yield made
+def program(fresh: Switch) -> Switch:
+    fresh.multicast_group(1, [(port, 0) for port in PORTS])
+    fresh.insert("arp_responder", {"ip": AGGREGATOR_IP}, "answer", {"mac": AGGREGATOR_MAC})
+    fresh.insert("ping_responder", {"ip": AGGREGATOR_IP}, "answer_ping", {"mac": AGGREGATOR_MAC})
+    fresh.insert("source_mac", {"mac": AGGREGATOR_MAC}, "mac_of_aggregator", {})
+    fresh.insert("source_ip", {"ip": AGGREGATOR_IP}, "ip_of_aggregator", {})
+    for host in (1, 2):
+        fresh.insert("source_mac", {"mac": mac(host)}, "mac_of_port", {"port": host})
+        fresh.insert("source_ip", {"ip": ip(host)}, "ip_of_host", {"port": host, "mac": mac(host)})
+        fresh.insert("station", {"mac": mac(host)}, "to_port", {"port": host})
+        fresh.insert("bound_port", {"port": host}, "refuse_stranger", {})
+    return fresh
 
 
 def packets(program: Switch, counter: str, port: int) -> int:

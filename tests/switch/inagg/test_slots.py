@@ -2,7 +2,6 @@
 """Slots, sums and delivery of p4/inagg.p4 (docs/protocol.md, 5.2 and 5.3), run in process."""
 
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -32,12 +31,6 @@ COUNTERS = (
     "not_admitted", "wrong_epoch", "result_sent", "no_receiver", "ingress_loss_injected",
     "egress_loss_injected", "not_ethernet", "own_port", "aggregator_forged", "source_refused", "vlan_tagged",
 )  # fmt: skip
-
-
-@pytest.fixture
-def program() -> Iterator[Switch]:
-    with Switch.from_p4(INAGG_P4, seed=1) as made:
-        yield made
 
 
 def counts(program: Switch, ports: int = 8) -> dict[str, dict[int, int]]:

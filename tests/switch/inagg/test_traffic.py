@@ -2,7 +2,6 @@
 """Admission, ordinary traffic and loss injection of p4/inagg.p4 (docs/protocol.md, 5.1, 5.4 and 8)."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 
@@ -26,11 +25,10 @@ WORDS = [1, 2, 3, 4]
 
 
 @pytest.fixture
-def program() -> Iterator[Switch]:
-    with Switch.from_p4(INAGG_P4, seed=1) as made:
-        made.multicast_group(1, [(port, 0) for port in (1, 2, 3, 4)])
-        Job(workers=2).install(made)
-        yield made
+def program(fresh: Switch) -> Switch:
+    fresh.multicast_group(1, [(port, 0) for port in (1, 2, 3, 4)])
+    Job(workers=2).install(fresh)
+    return fresh
 
 
 def packets(program: Switch, counter: str, port: int = 1) -> int:

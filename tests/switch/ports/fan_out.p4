@@ -12,7 +12,8 @@ const bit<8> CLONE_3 = 0x0E;       // or clone the copy for port 3 (session 7)
 const bit<8> IS_CLONE = 99;        // last byte of a clone's source
 const bit<32> EGRESS_CLONE = 2;    // instance_type
 
-header ethernet_t { bit<48> dst; bit<8> what; bit<32> src; bit<8> who; bit<16> type; }
+// Of several threads, number 1 has the frames of all sources below.
+header ethernet_t { bit<48> dst; @steer(1) bit<8> what; bit<32> src; bit<8> who; bit<16> type; }
 struct headers_t { ethernet_t eth; }
 struct metadata_t { }
 

@@ -18,7 +18,7 @@ struct Hub {
 
 Hub* hub(void* program) { return static_cast<Hub*>(program); }
 
-void process(void* program, uint32_t port, const uint8_t* frame, size_t length, uint64_t,
+void process(void* program, uint32_t, uint32_t port, const uint8_t* frame, size_t length, uint64_t,
              const isw_late* late, isw_emit_fn emit, isw_queue_fn, void* ctx) {
     if (late != nullptr) late->fill(late->ctx);
     const auto& group = hub(program)->group;
@@ -42,10 +42,13 @@ extern "C" __attribute__((visibility("default"))) const isw_api* isw_program_v1(
     static const isw_api api = [] {
         isw_api functions{};
         functions.abi_version = ISW_ABI_VERSION;
-        functions.create = [](uint64_t, isw_text_fn, void*) -> void* { return new Hub; };
+        functions.one_thread = "it is a hub";
+        functions.create = [](uint64_t, uint32_t, isw_text_fn, void*) -> void* { return new Hub; };
         functions.destroy = [](void* program) { delete hub(program); };
         functions.lock = [](void* program) { hub(program)->mutex.lock(); };
         functions.unlock = [](void* program) { hub(program)->mutex.unlock(); };
+        functions.lock_thread = [](void* program, uint32_t) { hub(program)->mutex.lock(); };
+        functions.unlock_thread = [](void* program, uint32_t) { hub(program)->mutex.unlock(); };
         functions.process = process;
         functions.multicast_set = multicast_set;
         functions.priority_queues = [](void*, uint32_t) {};

@@ -18,9 +18,13 @@ class Hub:
         class Api(ctypes.Structure):
             _fields_ = (
                 ("abi_version", ctypes.c_uint32),
+                ("one_thread", ctypes.c_char_p),
+                ("steering", ctypes.c_void_p),
                 (
                     "create",
-                    ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p),
+                    ctypes.CFUNCTYPE(
+                        ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p
+                    ),
                 ),
                 ("destroy", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
             )
@@ -29,7 +33,8 @@ class Hub:
         self._library.isw_program_v1.restype = ctypes.POINTER(Api)
         api = self._library.isw_program_v1()
         self.api_address = ctypes.cast(api, ctypes.c_void_p).value or 0
-        self.handle: int = api.contents.create(0, None, None)
+        self.handle: int = api.contents.create(0, 1, None, None)
+        self.threads = 1
         self._destroy = api.contents.destroy
         ProgramControl(self.api_address, self.handle).multicast_set(1, [(port, 0) for port in ports])
 

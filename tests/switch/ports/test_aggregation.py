@@ -13,6 +13,7 @@ from pathlib import Path
 import p4runtime_sh.shell as sh
 import pytest
 
+from inagg_contract.constants import RUN_CHUNKS
 from tests import INAGG_P4
 from tests.switch.network import MakeNetwork, Network
 from tests.waiting import wait_until
@@ -76,13 +77,20 @@ class Running:
     """A switch process with a controller's shell connected to it."""
 
     def __init__(
-        self, net: Network, command: list[str], folder: Path, config: sh.FwdPipeConfig, threads: str
+        self, net: Network, command: list[str], folder: Path, config: sh.FwdPipeConfig, threads: int
     ) -> None:
-        self.net, self.config = net, config
+        self.net, self.config, self.threads = net, config, threads
         self._sockets: list[socket.socket] = []
         self.address = f"unix:{folder}/s.sock"
         self.process = net.start_and_wait(
-            net.switch, *command, "run", *net.port_arguments, "--threads", threads, "--grpc", self.address
+            net.switch,
+            *command,
+            "run",
+            *net.port_arguments,
+            "--threads",
+            str(threads),
+            "--grpc",
+            self.address,
         )
         sh.setup(device_id=1, grpc_addr=self.address, election_id=(0, 1), config=config, verbose=False)
 
@@ -163,7 +171,7 @@ def counter(short: str) -> dict[int, int]:
     return {one.index: one.packet_count for one in cells if one.packet_count}
 
 
-@pytest.fixture(params=[1, 2], ids=lambda n: f"{n}threads")
+@pytest.fixture(params=[1, 2, 4], ids=lambda n: f"{n}threads")
 def running(
     network: MakeNetwork,
     switch_command: list[str],
@@ -175,8 +183,7 @@ def running(
     started: list[Running] = []
 
     def start(hosts: int) -> Running:
-        threads = str(min(request.param, hosts))
-        started.append(Running(network(hosts), switch_command, tmp_path, config, threads))
+        started.append(Running(network(hosts), switch_command, tmp_path, config, request.param))
         return started[-1]
 
     yield start
@@ -206,7 +213,8 @@ def test_results_are_the_sums_at_every_worker(running: Callable[[int], Running],
 def test_a_burst_of_contributions_comes_back_as_a_burst_of_results(
     running: Callable[[int], Running], offloads: bool
 ) -> None:
-    """One system call sends 60 contributions (UDP_SEGMENT); one takes their results (UDP_GRO)."""
+    """One system call sends 60 contributions (UDP_SEGMENT); one takes their results (UDP_GRO). Without offloads the
+    packets of a run belong to one thread of the switch, and are in order."""
     switch = running(2)
     workers = switch.workers(2, slots=64)
     burst = 60
@@ -225,9 +233,13 @@ def test_a_burst_of_contributions_comes_back_as_a_burst_of_results(
             if offloads:
                 assert len(data) == burst * RESULT_BYTES
             results += [data[i : i + RESULT_BYTES] for i in range(0, len(data), RESULT_BYTES)]
-        for chunk, result in enumerate(results):
-            header = HEADER.unpack_from(result)
-            assert header[6] == chunk
+        chunks = [HEADER.unpack_from(result)[6] for result in results]
+        assert sorted(chunks) == list(range(burst))
+        together = burst if offloads or switch.threads == 1 else RUN_CHUNKS
+        for first in range(0, burst, together):
+            run = [chunk for chunk in chunks if first <= chunk < first + together]
+            assert run == sorted(run)
+        for chunk, result in zip(chunks, results, strict=True):
             assert struct.unpack_from(f"!{LANES}I", result, HEADER.size) == (2 * chunk + 3,) * LANES
 
 

@@ -16,7 +16,7 @@ from inagg_switch.ports import PortOptions, Ports, PortSpec
 from tests import INAGG_P4
 from tests.switch.inagg.packets import Job, with_tos
 from tests.switch.network import MakeNetwork, Network
-from tests.switch.snippets import v1program
+from tests.switch.snippets import HEADERS, v1program
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.netns
@@ -29,7 +29,10 @@ PROGRAM = v1program(
     else { mark_to_drop(sm); }
     """,
     egress_locals="register<bit<32>>(1024) lengths;",
-    egress="lengths.write((bit<32>) (sm.egress_port[1:0] ++ hdr.h.b), 13w0 ++ sm.deq_qdepth);",
+    egress="@stripe(0) { lengths.write((bit<32>) (sm.egress_port[1:0] ++ hdr.h.b), 13w0 ++ sm.deq_qdepth); }",
+    headers=HEADERS.replace(
+        "bit<8> a;", "@steer(1) bit<8> a;"
+    ),  # of two threads, number 1 has TO_2 and TO_ALL
 )
 TO_2, TO_ALL = 2, 3
 BYTES = 1000  # of a frame
@@ -85,7 +88,8 @@ def open_ports(network: MakeNetwork, request: pytest.FixtureRequest) -> Iterator
             net = network(hosts)
             if discipline:
                 net.run(net.switch, f"tc qdisc add dev port2 root {discipline}")
-            program = stack.enter_context(Switch.from_source(preprocess_text(PROGRAM, "lengths.p4").text))
+            text = preprocess_text(PROGRAM, "lengths.p4").text
+            program = stack.enter_context(Switch.from_source(text, threads=request.param))
             program.multicast_group(1, [(port, port) for port in range(2, hosts + 1)])
             options = replace(options or PortOptions(), threads=request.param)
             with net.inside(net.switch):

@@ -73,7 +73,8 @@ def open_ports(network: MakeNetwork, request: pytest.FixtureRequest) -> Iterator
         def make(
             net: int | Network, options: PortOptions | None = None, *, macro: str = "", near: bool = False
         ) -> Opened:
-            program = stack.enter_context(Switch.from_p4(FAN_OUT_P4, {macro: "1"} if macro else {}))
+            defines = {macro: "1"} if macro else {}
+            program = stack.enter_context(Switch.from_p4(FAN_OUT_P4, defines, threads=request.param))
             options = replace(options or PortOptions(), threads=request.param)
             return open_switch(stack, network(net) if isinstance(net, int) else net, program, options, near)
 

@@ -1,104 +1,267 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch of several threads: they divide the ports, and run the program one packet after the other."""
+"""A switch of several threads: they divide the frames of all ports, and each frame runs on one of them."""
 
+import logging
 import socket
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+from scapy.utils import rdpcap
 
-from inagg_switch import Switch
+from inagg_switch import Switch, SwitchError
 from inagg_switch.compiler.parse.preprocess import preprocess_text
-from inagg_switch.ports import PortError, PortOptions, Ports, PortSpec
+from inagg_switch.ports import PortError, PortOptions, Ports, PortSpec, suitable_threads
 from tests.switch.network import MakeNetwork, Network
 from tests.switch.snippets import v1program
 from tests.waiting import wait_until
 
-HOSTS = 3
+HOSTS, THREADS = 3, 4
 CPU_PORT = 64
-MESSAGES, PACKETS, PACKET_BYTES = 1000, 60, 100  # of each host; packets of each message
-UDP_SEGMENT = 103
-GROUP = ("239.0.0.9", 5009)
+NUMBERS = 16
 
-# Counts packets in a way that loses some if two run at once.
+# Counts frames by their number, in a way that loses some if two of a number run at once. Others are counted apart.
 COUNT = v1program(
-    "bit<32> count; counted.read(count, 0); counted.write(0, count + 1); sm.egress_spec = 64;",
-    locals="register<bit<32>>(1) counted;",
+    """
+    if (hdr.n.isValid()) {
+        @stripe((bit<32>) hdr.n.number & 15) {
+            bit<32> n;
+            numbers.read(n, (bit<32>) hdr.n.number & 15);
+            numbers.write((bit<32>) hdr.n.number & 15, n + 1);
+        }
+        sm.egress_spec = 2;
+    } else {
+        others.count(0);
+        mark_to_drop(sm);
+    }
+    """,
+    headers="""
+    header e_t { bit<48> dst; bit<48> src; bit<16> type; }
+    header n_t { @steer(2) bit<16> number; }
+    struct headers_t { e_t e; n_t n; }
+    struct metadata_t { }
+    """,
+    parser="""
+    state start { packet.extract(hdr.e); transition select(hdr.e.type) { 0x88B5: number; default: accept; } }
+    state number { packet.extract(hdr.n); transition accept; }
+    """,
+    locals="register<bit<32>>(16) numbers; counter(1, CounterType.packets) others;",
 )
+# The same for one thread.
+PLAIN = COUNT.replace("@steer(2)", "")
 
 pytestmark = pytest.mark.netns
 
 
+def frame(number: int, ethertype: int = 0x88B5, length: int = 60) -> bytes:
+    """For no host."""
+    start = b"\x02\0\0\0\x09\x09" + b"\x02\0\0\0\x08\x08" + struct.pack("!HH", ethertype, number)
+    return start.ljust(length, b"\0")[:length]
+
+
+def load(source: str, threads: int = THREADS) -> Switch:
+    return Switch.from_source(preprocess_text(source, "count.p4").text, threads=threads, or_one=True)
+
+
+@dataclass
+class Opened:
+    net: Network
+    ports: Ports
+    stack: ExitStack
+
+    def run(self, source: str, threads: int = THREADS) -> Switch:
+        program = self.stack.enter_context(load(source, threads))
+        self.ports.set_program(program)
+        return program
+
+    def received(self) -> int:
+        return sum(one.rx_packets for one in self.ports.statistics())
+
+    def sent(self) -> int:
+        """Frames to the next port, which only frames with a number reach."""
+        return sum(one.tx_packets for one in self.ports.statistics())
+
+    def from_hosts(self, send: Callable[[socket.socket], object]) -> None:
+        """Each host sends on a thread of its own."""
+        sockets = [self.net.packet_socket(host) for host in range(1, HOSTS + 1)]
+        senders = [threading.Thread(target=send, args=(raw,)) for raw in sockets]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+        for raw in sockets:
+            raw.close()
+
+
 @pytest.fixture
-def counting(network: MakeNetwork) -> Iterator[tuple[Network, Ports, Switch]]:
-    """A switch of three threads whose program counts packets and sends them to the CPU port."""
-    net = network(HOSTS)
+def open_ports(network: MakeNetwork) -> Iterator[Callable[..., Opened]]:
     with ExitStack() as stack:
-        program = stack.enter_context(Switch.from_source(preprocess_text(COUNT, "count.p4").text))
-        with net.inside(net.switch):
-            specs = [PortSpec(number, net.port_interface(number)) for number in range(1, HOSTS + 1)]
-            ports = Ports(specs, PortOptions(threads=HOSTS, cpu_port=CPU_PORT))
-            stack.callback(ports.stop)
-            ports.set_program(program)
-            ports.start()
-        yield net, ports, program
+
+        def make(options: PortOptions) -> Opened:
+            net = network(HOSTS)
+            with net.inside(net.switch):
+                specs = [PortSpec(number, net.port_interface(number)) for number in range(1, HOSTS + 1)]
+                ports = Ports(specs, options)
+                stack.callback(ports.stop)
+                ports.start()
+            return Opened(net, ports, stack)
+
+        yield make
 
 
-def udp_socket(net: Network, host: int) -> socket.socket:
-    """Sends messages that reach the switch as one frame of many packets."""
-    with net.inside(net.host(host)):
-        udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        udp.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, PACKET_BYTES)
-        udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(net.ip(host)))
-    return udp
+@pytest.mark.parametrize(("source", "threads"), [(COUNT, THREADS), (COUNT, 2), (COUNT, 1), (PLAIN, 1)])
+def test_each_frame_runs_once(open_ports: Callable[..., Opened], source: str, threads: int) -> None:
+    """On as many threads as the program has, some or all of those of the ports."""
+    opened = open_ports(PortOptions(threads=THREADS))
+    program = opened.run(source, threads)
+    assert program.threads == threads
+    each = 1000
 
+    def send(raw: socket.socket) -> None:
+        for turn in range(each):
+            for number in range(NUMBERS):
+                raw.send(frame(number))
+            if turn % 10 == 0:
+                raw.send(frame(turn, 0x88B7))
 
-def test_packets_of_all_threads_run_one_after_the_other(counting: tuple[Network, Ports, Switch]) -> None:
-    net, ports, program = counting
-    sockets = [udp_socket(net, host) for host in range(1, HOSTS + 1)]
-
-    def send(udp: socket.socket) -> None:
-        for _ in range(MESSAGES):
-            udp.sendto(bytes(PACKETS * PACKET_BYTES), GROUP)
-
-    senders = [threading.Thread(target=send, args=(raw,)) for raw in sockets]
-    for sender in senders:
-        sender.start()
-    for sender in senders:
-        sender.join()
-    for udp in sockets:
-        udp.close()
-
-    def received() -> int:
-        return sum(one.rx_packets for one in ports.statistics())
-
-    wait_until(lambda: received() >= HOSTS * MESSAGES * PACKETS, "the switch receives all frames")
+    opened.from_hosts(send)
+    wait_until(lambda: opened.sent() >= HOSTS * each * NUMBERS, "the switch has sent all frames")
+    numbers = program.register("numbers")
+    assert [numbers[number] for number in range(NUMBERS)] == [HOSTS * each] * NUMBERS
     # The kernel sends packets too, of IPv6.
-    wait_until(lambda: program.register("counted")[0] == received(), "each packet is counted once")
-    taken = 0
-    while taken + ports.to_cpu_drops() < received() and ports.next_to_cpu() is not None:
-        taken += 1
-    assert taken > 0
-    assert taken + ports.to_cpu_drops() == received()
+    wait_until(
+        lambda: opened.received() == HOSTS * each * NUMBERS + program.counter("others")[0][0],
+        "each frame is counted once",
+    )
+    assert program.counter("others")[0][0] >= HOSTS * each // 10
 
 
-def test_each_thread_is_one_of_the_process(counting: tuple[Network, Ports, Switch]) -> None:
+def test_frames_that_are_no_thread_s_are_thread_0_s(open_ports: Callable[..., Opened]) -> None:
+    """Frames that end before the number, or that have a tag in front of it, are received once too."""
+    opened = open_ports(PortOptions(threads=THREADS, offloads=False))
+    program = opened.run(COUNT)
+    tagged = frame(3)[:12] + struct.pack("!HH", 0x8100, 7) + frame(3)[12:]
+    some = [frame(1, length=14), frame(1, length=15), frame(1, 0x0007), tagged, frame(2, 0x88B6), frame(9)]
+    opened.from_hosts(lambda raw: [raw.send(data) for data in some])
+    wait_until(lambda: opened.sent() >= HOSTS, "the frames with a number are sent")
+    numbers = program.register("numbers")
+    assert [numbers[number] for number in range(NUMBERS)] == [
+        HOSTS * (number == 9) for number in range(NUMBERS)
+    ]
+    wait_until(
+        lambda: opened.received() == HOSTS + program.counter("others")[0][0], "each frame is counted once"
+    )
+    assert program.counter("others")[0][0] >= 5 * HOSTS
+
+
+def test_no_frame_runs_twice_while_programs_change(open_ports: Callable[..., Opened]) -> None:
+    opened = open_ports(PortOptions(threads=THREADS))
+    over = threading.Event()
+    counts: list[int] = []
+    programs = [opened.run(COUNT)]
+
+    def send(raw: socket.socket) -> None:
+        count = 0
+        while not over.is_set():
+            raw.send(frame(count % 2**16))
+            count += 1
+        counts.append(count)
+
+    def has_sent(count: int) -> bool:
+        return opened.sent() > count
+
+    def change() -> None:
+        for source, threads in [(PLAIN, 1), (COUNT, 4), (COUNT, 2), (PLAIN, 1), (COUNT, 2), (COUNT, 4)] * 2:
+            before = opened.sent()
+            programs.append(opened.run(source, threads))
+            wait_until(partial(has_sent, before + 500), "frames run through the new program")
+        over.set()
+
+    changer = threading.Thread(target=change)
+    changer.start()
+    opened.from_hosts(send)
+    changer.join()
+
+    def ran() -> int:
+        return sum(program.register("numbers")[number] for program in programs for number in range(NUMBERS))
+
+    wait_until(lambda: ran() == opened.sent(), "what ran is sent")
+    assert len(programs) * 500 < ran() <= sum(counts)
+
+
+def test_packets_of_all_threads_reach_the_cpu_port(open_ports: Callable[..., Opened]) -> None:
+    opened = open_ports(PortOptions(threads=THREADS, cpu_port=CPU_PORT))
+    opened.run(COUNT.replace("egress_spec = 2", f"egress_spec = {CPU_PORT}"))
+    opened.from_hosts(lambda raw: [raw.send(frame(number)) for number in range(NUMBERS)])
+    taken = sorted(bytes(opened.ports.next_to_cpu() or b"") for _ in range(HOSTS * NUMBERS))
+    assert taken == sorted(frame(number) for number in range(NUMBERS) for _ in range(HOSTS))
+    assert opened.ports.to_cpu_drops() == 0
+
+
+def test_captures_have_the_frames_of_all_threads(open_ports: Callable[..., Opened], tmp_path: Path) -> None:
+    opened = open_ports(PortOptions(threads=THREADS, captures=tmp_path))
+    opened.run(COUNT)
+    opened.from_hosts(lambda raw: [raw.send(frame(number)) for number in range(200)])
+    wait_until(lambda: opened.sent() >= HOSTS * 200, "the switch has sent all frames")
+    opened.ports.stop()
+    for port in range(1, HOSTS + 1):
+        captured = rdpcap(str(tmp_path / f"port{port}_in.pcap"))
+        numbered = [bytes(one) for one in captured if bytes(one)[12:14] == b"\x88\xb5"]
+        assert sorted(numbered) == sorted(map(frame, range(200)))
+        stamps = [one.time for one in captured]
+        assert stamps == sorted(stamps)
+    assert len(rdpcap(str(tmp_path / "port2_out.pcap"))) == HOSTS * 200
+
+
+def test_each_thread_is_one_of_the_process(open_ports: Callable[..., Opened]) -> None:
+    open_ports(PortOptions(threads=THREADS))
     names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
-    assert names.count("inagg-ports") == HOSTS
+    assert names.count("inagg-ports") == THREADS
 
 
-@pytest.mark.parametrize(("threads", "words"), [(0, "0 threads"), (2, "a switch of 1 ports has 1 to 1")])
-def test_there_are_no_more_threads_than_ports(threads: int, words: str) -> None:
-    with pytest.raises(PortError, match=words):
+def test_threads_suit_the_processors(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for processors, suitable in [
+        (1, 1),
+        (2, 1),
+        (7, 1),
+        (8, 2),
+        (16, 4),
+        (24, 4),
+        (31, 4),
+        (32, 8),
+        (128, 8),
+    ]:
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, n=processors: set(range(n)))
+        assert suitable_threads(20) == suitable
+        assert suitable_threads(1) == 1
+        assert suitable_threads(0) == 1
+    caplog.set_level(logging.INFO)
+    ports = Ports([], PortOptions(threads=None))
+    ports.start()
+    ports.stop()
+    assert "threads: 1, of 128 processors" in caplog.messages
+
+
+@pytest.mark.parametrize("threads", [0, 3, 65])
+def test_a_number_of_threads_out_of_range_is_refused(threads: int) -> None:
+    with pytest.raises(SwitchError, match=rf"{threads} threads: a switch has 1, 2, 4, ... 64"):
         Ports([PortSpec(1, "lo")], PortOptions(threads=threads))
 
 
-def test_captures_need_one_thread(tmp_path: Path) -> None:
-    specs = [PortSpec(1, "lo"), PortSpec(2, "nothere")]
-    with pytest.raises(PortError, match="captures need a switch of one thread"):
-        Ports(specs, PortOptions(threads=2, captures=tmp_path))
+def test_a_program_of_more_threads_than_ports_have_is_refused(network: MakeNetwork) -> None:
+    net = network(1)
+    with net.inside(net.switch), load(COUNT, 4) as program:
+        ports = Ports([PortSpec(1, net.port_interface(1))], PortOptions(threads=2))
+        with pytest.raises(PortError, match="a program of 4 threads: the ports have 2"):
+            ports.set_program(program)
+        ports.stop()
 
 
 def test_an_interface_that_is_missing_for_a_later_thread_opens_none(network: MakeNetwork) -> None:

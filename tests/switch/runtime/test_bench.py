@@ -18,6 +18,7 @@ from tests.switch.inagg.packets import read_result
 RATE = (
     "packets",
     "runs",
+    "threads",
     "sent_per_packet",
     "ns_per_packet",
     "ns_slowest",
@@ -57,7 +58,7 @@ def test_every_worker_gets_every_sum(switch_command: list[str], tmp_path: Path, 
 
 def test_the_table_names_the_rate(switch_command: list[str]) -> None:
     lines = bench(switch_command, "--load", str(FOUR_WORKERS)).stdout.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["packets", "packets/s", "ns a packet"]
+    assert [line.split("  ")[0] for line in lines] == ["packets", "threads", "packets/s", "ns a packet"]
 
 
 def test_a_load_may_be_named_from_the_folder_of_the_program(switch_command: list[str]) -> None:

@@ -31,6 +31,7 @@ class LateSwitch(Switch):
         frame: bytes | bytearray | memoryview,
         now: float = 0.0,
         queues: Mapping[int, int] | None = None,
+        thread: int | None = None,
     ) -> list[tuple[int, bytes]]:
         data = bytes(frame)
         draws = random.Random(data)
@@ -48,6 +49,7 @@ class LateSwitch(Switch):
             self._out: list[tuple[int, bytes]] = []
             api.process(
                 handle,
+                0,
                 port,
                 received,
                 len(data),

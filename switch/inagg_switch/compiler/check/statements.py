@@ -17,14 +17,35 @@ from inagg_switch.compiler.check.types import type_of
 from inagg_switch.compiler.check.values import rvalue
 from inagg_switch.errors import CompileError
 
+_STRIPE_BITS = 32
+
 
 def check_statement(checker: Checker, s: syntax.Statement) -> None:
     _STATEMENTS[type(s)](checker, s)
 
 
 def check_block(checker: Checker, s: syntax.Block) -> None:
+    if s.stripe is not None:
+        s.stripe = _stripe_number(checker, s.stripe)
     with checker.inner_scope():
         check_sequence(checker, s.statements)
+
+
+def _stripe_number(checker: Checker, stripe: syntax.Expression) -> syntax.Expression:
+    if checker.inside not in ("control", "action"):
+        raise CompileError(
+            f"@stripe stands in a control or an action, not in a {checker.inside}", stripe.start
+        )
+    number = rvalue(checker, stripe)
+    if number.type == t.INTEGER:
+        number = convert(number, t.BitType(_STRIPE_BITS), "the number of a stripe")
+    bits = t.strip(number.type)
+    if not isinstance(bits, t.BitType) or bits.signed or bits.width > _STRIPE_BITS:
+        raise CompileError(
+            f"the number of a stripe is a bit<N> of at most {_STRIPE_BITS} bits, not {number.type}",
+            number.start,
+        )
+    return number
 
 
 def check_sequence(checker: Checker, statements: list[syntax.Statement]) -> None:

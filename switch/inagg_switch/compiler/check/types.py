@@ -13,6 +13,8 @@ from inagg_switch.compiler.parse.lexer import MAX_WIDTH
 from inagg_switch.errors import CompileError, Position
 
 _MAX_VARBIT = 1 << 16
+# Annotations of fields whose arguments are numbers, and what these are.
+_NUMBERED = {"field_list": "the number of a field list", "steer": "the shift of a steering field"}
 # Errors of core.p4 always have the first numbers: the runtime raises them too (runtime/packet.hpp).
 _CORE_ERRORS = (
     "NoError",
@@ -187,10 +189,9 @@ def _field(checker: Checker, declaration: syntax.StructDeclaration, field: synta
         raise CompileError(f"a {declaration.kind} cannot have a field of type {type_}", field.at)
     check_annotations(checker, field.annotations)
     for annotation in field.annotations:
-        if annotation.name == "field_list":
-            annotation.arguments = [
-                constant_value(checker, e, "the number of a field list") for e in annotation.expressions
-            ]
+        if annotation.name in _NUMBERED:
+            what = _NUMBERED[annotation.name]
+            annotation.arguments = [constant_value(checker, e, what) for e in annotation.expressions]
     return type_
 
 

@@ -69,6 +69,7 @@ def write_primitive(out: Emitter, primitive: Primitive) -> None:
         case RegisterRead():
             _read_register(out, primitive)
         case RegisterWrite(register, index, value):
+            _check_stripe(out, register, index)
             out.line(f"program.{register.member}.write({distance(out, index)}, {exact(out, value)});")
         case ExecuteMeter():
             _execute_meter(out, primitive)
@@ -150,7 +151,15 @@ def _emit(out: Emitter, packet: str, text: str, type_: t.Type) -> None:
 # --- state
 
 
+def _check_stripe(out: Emitter, register: ir.Register, index: ir.Expr) -> None:
+    """In a traced program: reports a cell that two stripes use."""
+    if out.traced:
+        where = f"program.{register.member}, {distance(out, index)}, {c_string(register.full_name)}"
+        out.line(f"program.check_stripe({where});")
+
+
 def _read_register(out: Emitter, primitive: RegisterRead) -> None:
+    _check_stripe(out, primitive.object, primitive.index)
     result, index = primitive.result, distance(out, primitive.index)
     read = f"program.{primitive.object.member}.read"
     if isinstance(result, ir.Slice):
@@ -165,6 +174,7 @@ def _read_register(out: Emitter, primitive: RegisterRead) -> None:
 
 def write_view(out: Emitter, read: RegisterRead) -> None:
     """Declares the read's result, a variable, as a reference to the cell (views.py)."""
+    _check_stripe(out, read.object, read.index)
     cell = f"program.{read.object.member}.cell({distance(out, read.index)})"
     out.line(f"const {cpp_type(out, read.result.type)}& {expr(out, read.result)} = {cell};")
 

@@ -29,6 +29,7 @@ from inagg_switch.compiler.emit.tables import (
 )
 from inagg_switch.compiler.emit.untouched import split_deparser, untouched_headers
 from inagg_switch.compiler.names import spell_field
+from inagg_switch.compiler.threads import one_thread, steering
 
 
 def emit(program: ir.Program, ids: Mapping[tuple[str, str], int], *, traced: bool = False) -> str:
@@ -111,6 +112,7 @@ def _state(out: Emitter) -> None:
     out.line(f"static constexpr bool kEndlessLoops = {truth(program.endless_loops)};")
     _numbers(out)
     _untouched(out)
+    _threads(out)
     out.line("Packet packet{};")
     out.line("Packet copy{};")
     out.line("Outcome outcome{};")
@@ -119,7 +121,9 @@ def _state(out: Emitter) -> None:
     for made in sorted(program.objects, key=lambda o: isinstance(o, ir.Table)):
         _member(out, made)
     out.line()
-    out.open("explicit Program(std::uint64_t seed) : V1Pipeline(seed) {")
+    out.open(
+        "Program(Shared& shared, std::uint64_t seed, Program* thread_0) : V1Pipeline(shared, seed, thread_0) {"
+    )
     for made in program.objects:
         _write_registration(out, made)
     out.close()
@@ -170,6 +174,30 @@ def _untouched(out: Emitter) -> None:
     out.line(f"static constexpr std::size_t kUntouchedEnd = {end};")
 
 
+def _threads(out: Emitter) -> None:
+    """Whether several threads may run the program, and which frames each should have."""
+    reason = one_thread(out.program)
+    out.line(
+        f"static constexpr const char* kOneThread = {'nullptr' if reason is None else c_string(reason)};"
+    )
+    out.open("static const isw_steering* steering() {")
+    steered = None if reason is not None else steering(out.program)
+    if steered is None:
+        out.line("return nullptr;")
+    else:
+        bytes_ = ", ".join(
+            f"{{{offset}, {mask:#04x}, {value:#04x}}}" for offset, mask, value in steered.conditions
+        )
+        count = len(steered.conditions)
+        out.line(f"static constexpr std::array<isw_condition, {count}> conditions{{{{{bytes_}}}}};")
+        out.line(
+            f"static constexpr isw_steering steered{{conditions.data(), {count}, {steered.offset}, "
+            f"{steered.bytes}, {steered.shift}}};"
+        )
+        out.line("return &steered;")
+    out.close()
+
+
 def _preserve(out: Emitter) -> None:
     """Writes preserve(), which copies the metadata fields of a list, by its number in Requests (runtime)."""
     out.open(
@@ -190,7 +218,8 @@ def _preserve(out: Emitter) -> None:
 
 def _member(out: Emitter, made: ir.Object) -> None:
     if isinstance(made, ir.Register):
-        out.line(f"Register<{t.bit_width(made.type)}> {made.member}{{{number(made.size)}}};")
+        shared = f"of_thread_0(&Program::{made.member})"
+        out.line(f"Register<{t.bit_width(made.type)}> {made.member}{{{number(made.size)}, {shared}}};")
     elif isinstance(made, ir.Counter):
         out.line(
             f"Counter {made.member}{{{number(made.size)}, {truth(made.unit != 'bytes')}, "

@@ -48,6 +48,14 @@ def _group(out: Emitter, s: ir.Group) -> None:
     out.close()
 
 
+def _striped(out: Emitter, s: ir.Striped) -> None:
+    out.open("{")
+    out.line(f"program.stripe.enter({exact(out, s.number)});")
+    _check_exit(out, s.number)
+    write_inside(out, s.body)
+    out.close()
+
+
 def _check_exit(out: Emitter, e: ir.Expr | None) -> None:
     if e is not None and ir.exits(e):
         out.line(f"if (program.exited) {out.leave}")
@@ -234,6 +242,7 @@ _WRITERS: dict[type[ir.Stmt], Callable[[Emitter, Any], None]] = {
     ir.Assign: _assign,
     ir.Evaluate: _evaluate,
     ir.Group: _group,
+    ir.Striped: _striped,
     ir.If: _if,
     ir.Switch: _switch,
     ir.Loop: _loop,

@@ -158,7 +158,7 @@ def _on_hit(out: Emitter, table: ir.Table) -> None:
         out.line(assign(out, meter.target, value) + ";")
         out.close()
     if table.support_timeout:
-        out.line("if (found != nullptr) found->last_hit_us = program.clock_us;")
+        out.line("if (found != nullptr) found->use.last_hit_us = program.clock_us;")
 
 
 def _run_member(out: Emitter, table: ir.Table, profile: ir.Profile) -> None:

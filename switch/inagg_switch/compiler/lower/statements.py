@@ -41,7 +41,10 @@ def lower_sequence(scope: Scope, body: list[syntax.Statement]) -> tuple[ir.Stmt,
 
 
 def lower_body(scope: Scope, s: syntax.Block) -> ir.Stmt:
-    return ir.Group(lower_sequence(scope, s.statements))
+    if s.stripe is None:
+        return ir.Group(lower_sequence(scope, s.statements))
+    number = expression(scope, s.stripe)
+    return ir.Striped(number, ir.Group(lower_sequence(scope, s.statements)))
 
 
 def _assign(scope: Scope, s: syntax.Assign) -> ir.Stmt:

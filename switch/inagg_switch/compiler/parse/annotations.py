@@ -6,6 +6,8 @@ from inagg_switch.compiler.parse.expressions import parse_arguments, parse_expre
 from inagg_switch.compiler.parse.tokens import TokenStream
 from inagg_switch.errors import Position
 
+_WITH_EXPRESSIONS = ("field_list", "steer", "stripe")
+
 
 def parse_annotations(tokens: TokenStream) -> list[syntax.Annotation]:
     found: list[syntax.Annotation] = []
@@ -35,7 +37,7 @@ def _annotation_body(tokens: TokenStream, at: Position, name: str) -> syntax.Ann
     keys: list[str] = []
     if closing == "]":
         expressions, keys = _pairs_ahead(tokens)
-    elif name == "field_list":
+    elif name in _WITH_EXPRESSIONS:
         expressions = _expressions_ahead(tokens)
     opening = tokens.advance()
     words: list[str] = []

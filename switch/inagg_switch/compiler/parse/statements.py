@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses statements, and the declarations allowed among them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler.parse.annotations import parse_annotations
@@ -14,6 +14,7 @@ from inagg_switch.compiler.parse.expressions import (
     starts_type,
 )
 from inagg_switch.compiler.parse.tokens import TokenStream
+from inagg_switch.errors import CompileError
 
 _COMPOUND = {
     "+=": "+",
@@ -30,8 +31,9 @@ _COMPOUND = {
 }
 
 
-def parse_block(tokens: TokenStream) -> syntax.Block:
-    parse_annotations(tokens)  # ignored here
+def parse_block(tokens: TokenStream, before: Sequence[syntax.Annotation] = ()) -> syntax.Block:
+    """A block, with its annotations or behind those in `before`."""
+    annotations = (*before, *parse_annotations(tokens))
     at = tokens.expect("{").at
     tokens.open_types([])
     statements: list[syntax.Statement] = []
@@ -42,7 +44,17 @@ def parse_block(tokens: TokenStream) -> syntax.Block:
             statements.append(parse_statement(tokens))
     tokens.advance()
     tokens.close_types()
-    return syntax.Block(at, statements)
+    return syntax.Block(at, statements, _stripe(annotations))
+
+
+def _stripe(annotations: Iterable[syntax.Annotation]) -> syntax.Expression | None:
+    stripe = None
+    for annotation in annotations:
+        if annotation.name == "stripe":
+            if stripe is not None or len(annotation.expressions) != 1:
+                raise CompileError("a block has one @stripe(...), with one number", annotation.at)
+            stripe = annotation.expressions[0]
+    return stripe
 
 
 def parse_statement(tokens: TokenStream) -> syntax.Statement:
@@ -67,7 +79,7 @@ def _statement(tokens: TokenStream) -> syntax.Statement:
             kinds = {"exit": syntax.Exit, "break": syntax.Break, "continue": syntax.Continue}
             return kinds[token.text](token.at)
     if tokens.at_text("{"):
-        return parse_block(tokens)
+        return parse_block(tokens, annotations)
     if tokens.accept(";"):
         return syntax.Empty(token.at)
     if _starts_declaration(tokens):

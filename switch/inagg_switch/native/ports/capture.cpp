@@ -35,6 +35,7 @@ CaptureFile::CaptureFile(const std::string& path) : file_(std::fopen(path.c_str(
 }
 
 void CaptureFile::add(const uint8_t* frame, size_t length) {
+    const std::lock_guard guard(mutex_);
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);
     const auto size = static_cast<uint32_t>(length);
@@ -46,6 +47,7 @@ void CaptureFile::add(const uint8_t* frame, size_t length) {
 }
 
 void CaptureFile::flush() {
+    const std::lock_guard guard(mutex_);
     if (!dirty_) return;
     std::fflush(file_.get());
     dirty_ = false;

@@ -8,11 +8,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <mutex>
 #include <string>
 
 namespace inagg::ports {
 
-// One pcap file, open for writing. Owns the file. Only the packet loop's thread uses it.
+// One pcap file, open for writing. Owns the file. Any thread may use it.
 class CaptureFile {
   public:
     // Creates or truncates the file. Throws std::system_error, whose what() starts with the path.
@@ -28,6 +29,7 @@ class CaptureFile {
     struct Closer {
         void operator()(std::FILE* file) const { std::fclose(file); }
     };
+    std::mutex mutex_;  // guards the rest; no other lock is taken while it is held
     std::unique_ptr<std::FILE, Closer> file_;
     bool dirty_ = false;
 };

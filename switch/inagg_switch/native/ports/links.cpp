@@ -44,13 +44,13 @@ void drain_link_monitor(int fd) {
 void PacketLoop::attach(Port& port) {
     {
         const std::lock_guard guard(sockets_mutex_);
-        port.socket.open(port.interface, port.receives, options_.receive_buffer_bytes,
-                         options_.send_buffer_bytes, offloads_);
+        port.socket.open(port.interface, filter_, options_.receive_buffer_bytes, options_.send_buffer_bytes,
+                         offloads_);
     }
     port.link = read_link(port.interface);
     port.up = port.link.up;
     port.blocked = false;
-    epoll_.add(port.socket.fd(), port.token, port.input_events());
+    epoll_.add(port.socket.fd(), port.token, EPOLLIN);
 }
 
 // Drops the queued frames and closes the socket. Closing also removes it from epoll.
@@ -95,7 +95,7 @@ void PacketLoop::refresh_link(Port& port) {
 
 // One of the loops of a switch reports it.
 void PacketLoop::report_link(const Port& port, bool warning, const std::string& message) {
-    if (port.receives) events().push(event_of(port, warning, message));
+    if (first_ == nullptr) events().push(event_of(port, warning, message));
 }
 
 // Adds the kernel's count, which restarts at 0 at every reading. The caller holds sockets_mutex_ or has ended

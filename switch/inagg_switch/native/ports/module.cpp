@@ -156,28 +156,27 @@ void bind_packet_loop(nb::module_& module) {
             [](ports::PacketLoop* self, const std::vector<std::pair<uint32_t, std::string>>& names,
                size_t receive_buffer_bytes, size_t send_buffer_bytes, size_t queue_frames, size_t queue_bytes,
                bool offloads, bool fan_out, uint32_t cpu_port, uint32_t priority_queues,
-               const std::vector<std::string>& captures, const std::vector<uint32_t>& receives,
-               ports::PacketLoop* first) {
+               const std::vector<std::string>& captures, uint32_t thread, ports::PacketLoop* first) {
                 new (self)
                     ports::PacketLoop(names,
                                       {receive_buffer_bytes, send_buffer_bytes, queue_frames, queue_bytes,
-                                       offloads, fan_out, cpu_port, priority_queues, captures, receives},
+                                       offloads, fan_out, cpu_port, priority_queues, captures, thread},
                                       first);
             },
             nb::arg("ports"), nb::kw_only(), nb::arg("receive_buffer_bytes"), nb::arg("send_buffer_bytes"),
             nb::arg("queue_frames"), nb::arg("queue_bytes"), nb::arg("offloads"), nb::arg("fan_out"),
-            nb::arg("cpu_port"), nb::arg("priority_queues"), nb::arg("captures"), nb::arg("receives"),
+            nb::arg("cpu_port"), nb::arg("priority_queues"), nb::arg("captures"), nb::arg("thread"),
             nb::arg("first").none(), nb::keep_alive<1, 13>())
         .def("start", &ports::PacketLoop::start)
         .def("stop", &ports::PacketLoop::stop, nb::call_guard<nb::gil_scoped_release>())
         .def(
             "set_program",
-            [](ports::PacketLoop& self, uintptr_t api, uintptr_t handle) {
-                const ports::Program program{functions_at(api), handle_at(handle)};
+            [](ports::PacketLoop& self, uintptr_t api, uintptr_t handle, uint32_t threads) {
+                const ports::Program program{functions_at(api), handle_at(handle), threads};
                 const nb::gil_scoped_release release;
                 self.set_program(program);
             },
-            nb::arg("api_address"), nb::arg("handle"))
+            nb::arg("api_address"), nb::arg("handle"), nb::arg("threads"))
         .def("statistics", &statistics)
         .def("has_offloads", &ports::PacketLoop::has_offloads)
         .def("unknown_port_drops", &ports::PacketLoop::unknown_port_drops)
@@ -409,23 +408,22 @@ void bind_entries(nb::module_& module) {
         });
 }
 
-std::pair<double, uint64_t> run_bench(uintptr_t api, uintptr_t handle,
+std::pair<double, uint64_t> run_bench(uintptr_t api, uintptr_t handle, uint32_t threads,
                                       const std::vector<std::pair<uint32_t, nb::bytes>>& packets,
                                       uint64_t first_pass, uint64_t passes,
                                       std::optional<size_t> counter_offset, size_t run) {
-    std::vector<std::pair<uint32_t, std::string>> frames;
+    ports::BenchLoad load{{}, first_pass, passes, counter_offset, run};
     for (const auto& [port, frame] : packets) {
         if (counter_offset && frame.size() < *counter_offset + sizeof(uint32_t)) {
             throw nb::value_error("a frame is too short for its counter");
         }
-        frames.emplace_back(port, from_bytes(frame));
+        load.frames.emplace_back(port, from_bytes(frame));
     }
     const isw_api* functions = functions_at(api);
     if (functions == nullptr || handle == 0) throw nb::value_error("no program");
     if (run == 0) throw nb::value_error("a run has one packet at least");
     const nb::gil_scoped_release release;
-    const auto result = ports::run_bench(functions, handle_at(handle), std::move(frames), first_pass, passes,
-                                         counter_offset, run);
+    const auto result = ports::run_bench(functions, handle_at(handle), threads, load);
     return {result.seconds, result.sent};
 }
 

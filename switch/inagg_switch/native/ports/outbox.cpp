@@ -198,7 +198,7 @@ void Outbox::watch(Port& port, bool for_output) {
     if (port.blocked == for_output) return;
     port.blocked = for_output;
     if (!port.socket.is_open()) return;
-    epoll_.change(port.socket.fd(), port.token, port.input_events() | (for_output ? EPOLLOUT : 0u));
+    epoll_.change(port.socket.fd(), port.token, EPOLLIN | (for_output ? EPOLLOUT : 0u));
 }
 
 }  // namespace inagg::ports

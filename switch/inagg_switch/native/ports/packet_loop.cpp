@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "ports/links.hpp"
+#include "ports/steering.hpp"
 
 namespace inagg::ports {
 namespace {
@@ -24,8 +25,6 @@ namespace {
 constexpr uint64_t kWakeToken = ~uint64_t{0};
 constexpr uint64_t kLinksToken = ~uint64_t{1};
 constexpr size_t kEpollEvents = 64;
-// Bytes of a burst that run through the program before others' do, if several loops share it: a large frame.
-constexpr size_t kSharedBurstBytes = size_t{60} << 10;
 constexpr uint64_t kSweepUs = 1'000'000;
 // Room for the payloads of the results of one iteration of the loop. A job with 1024 slots and packets of 1
 // KiB has at most 1 MiB.
@@ -47,6 +46,7 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
       outbox_(ports_, offloads_, shared_, epoll_, clock_, events()),
       fan_outs_(offloads_ && options.fan_out, shared_),
       multicast_(fan_outs_, outbox_) {
+    filter_ = filter_of(nullptr, 1, options_.thread);
     for (const auto& [id, interface] : ports) {
         const std::string name = std::to_string(id) + "@" + interface;
         if (id > kMaxPort) throw std::invalid_argument("port " + name + ": ids are 0 to 510");
@@ -57,15 +57,15 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
                                             std::to_string(other->id) + " already");
             }
         }
-        const bool receives =
-            options_.receives.empty() || std::ranges::find(options_.receives, id) != options_.receives.end();
         ports_.push_back(std::make_unique<Port>(
-            id, interface, ports_.size(), receives, PortQueues(options_.priority_queues, [this] {
+            id, interface, ports_.size(), PortQueues(options_.priority_queues, [this] {
                 return OutputQueue(options_.queue_frames, options_.queue_bytes, offloads_, shared_);
             })));
         by_id_[id] = ports_.back().get();
-        if (!options_.captures.empty()) {
-            ports_.back()->capture = std::make_unique<Capture>(options_.captures.at(ports_.size() - 1));
+        if (first != nullptr) {
+            ports_.back()->capture = first->ports_.at(ports_.size() - 1)->capture;
+        } else if (!options_.captures.empty()) {
+            ports_.back()->capture = std::make_shared<Capture>(options_.captures.at(ports_.size() - 1));
         }
     }
     const uint32_t cpu_port = options_.cpu_port;
@@ -131,12 +131,22 @@ void PacketLoop::stop() {
 }
 
 void PacketLoop::set_program(Program program) {
-    const std::lock_guard guard(program_mutex_);
-    program_ = program;
-    if (program.api == nullptr) return;
-    program.api->lock(program.handle);
-    program.api->priority_queues(program.handle, options_.priority_queues);
-    program.api->unlock(program.handle);
+    const bool runs = program.api != nullptr && options_.thread < program.threads;
+    {
+        const std::lock_guard guard(program_mutex_);
+        program_ = runs ? program : Program{};
+        if (runs) {
+            program.api->lock(program.handle);
+            program.api->priority_queues(program.handle, options_.priority_queues);
+            program.api->unlock(program.handle);
+        }
+    }
+    const std::lock_guard guard(sockets_mutex_);
+    filter_ = filter_of(runs && program.threads > 1 ? program.api->steering : nullptr, program.threads,
+                        options_.thread);
+    for (auto& port : ports_) {
+        if (port->socket.is_open()) port->socket.filter(filter_);
+    }
 }
 
 void PacketLoop::run() {
@@ -183,11 +193,7 @@ void PacketLoop::handle(uint64_t token, uint32_t events) {
 
 void PacketLoop::receive_burst(Port& port) {
     const int count = port.socket.receive(batch_);
-    for (int done = 0; done < count;) {
-        done = process_burst(port, done, count);
-        // What other loops emit from now on should not leave before what this one has emitted.
-        if (is_shared()) flush();
-    }
+    if (count > 0) process_burst(port, static_cast<size_t>(count));
     if (count == -EINVAL && offloads_) {
         drop_received(port, Drop::kRxOffloadUnknown,
                       "a frame with an offload that virtio_net_hdr cannot express");
@@ -198,21 +204,16 @@ void PacketLoop::receive_burst(Port& port) {
     if (count < 0) refresh_link(port);
 }
 
-// Runs frames in batch_, from `first` up to `end` or a little less, through the program, which is locked
-// meanwhile. Returns the number of the next frame.
-int PacketLoop::process_burst(Port& port, int first, int end) {
+// Runs the frames in batch_ through the program, whose thread is locked meanwhile.
+void PacketLoop::process_burst(Port& port, size_t count) {
     const std::lock_guard guard(program_mutex_);
     const bool loaded = program_.api != nullptr;
     const uint64_t now = begin_burst();
     bool locked = false;
-    size_t bytes = 0;
-    int next = first;
-    while (next < end && (bytes < kSharedBurstBytes || !is_shared())) {
-        const ReceivedFrame frame = batch_.frame(static_cast<size_t>(next++));
-        bytes += frame.length;
-        if (!start_frame(port, frame)) continue;
+    for (size_t i = 0; i < count; ++i) {
+        if (!start_frame(port, batch_.frame(i))) continue;
         if (loaded && !locked) {
-            program_.api->lock(program_.handle);
+            program_.api->lock_thread(program_.handle, options_.thread);
             locked = true;
         }
         for (auto packet = cutter_.next(); !packet.empty(); packet = cutter_.next()) {
@@ -231,8 +232,7 @@ int PacketLoop::process_burst(Port& port, int first, int end) {
             }
         }
     }
-    if (locked) program_.api->unlock(program_.handle);
-    return next;
+    if (locked) program_.api->unlock_thread(program_.handle, options_.thread);
 }
 
 // Gives a received frame to cutter_, which cuts it into packets. Returns false if the frame was dropped
@@ -399,17 +399,18 @@ void PacketLoop::process_injected() {
     const std::lock_guard guard(program_mutex_);
     if (program_.api == nullptr || frames.empty()) return;
     const uint64_t now = begin_burst();
-    program_.api->lock(program_.handle);
+    program_.api->lock_thread(program_.handle, options_.thread);
     for (const auto& [port, frame] : frames) {
         process(port, reinterpret_cast<const uint8_t*>(frame.data()), frame.size(), now, nullptr);
     }
-    program_.api->unlock(program_.handle);
+    program_.api->unlock_thread(program_.handle, options_.thread);
 }
 
 // Called after the bursts, so that readers of the files see whole bursts.
 void PacketLoop::flush_captures() {
-    if (options_.captures.empty()) return;
-    for (auto& port : ports_) port->capture->flush();
+    for (auto& port : ports_) {
+        if (port->capture) port->capture->flush();
+    }
 }
 
 void PacketLoop::flush() {

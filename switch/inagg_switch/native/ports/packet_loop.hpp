@@ -3,14 +3,13 @@
 // The packet loop: one thread moves frames between network interfaces and the P4 program.
 //
 // The loop waits in epoll, receives a burst from one port, runs the program on each frame of the burst with
-// the program locked, and then, with the program unlocked, has the outbox send the frames that the program
-// emitted. Every packet sees the effects of all packets before it, as with BMv2's single ingress thread, so
-// `@atomic` needs no implementation.
+// its thread of the program locked, and then, unlocked, has the outbox send the frames that the program
+// emitted. Every packet sees the effects of all packets before it that use the same registers, as with BMv2's
+// single ingress thread, so `@atomic` needs no implementation.
 //
-// Several loops can serve one switch, each the frames that some of the ports receive. They share the program,
-// whose lock keeps packets one after the other, and nothing else that changes: each has its own sockets,
-// queues and fan-out devices for all ports. What takes most of the time, the kernel's work, is then done in
-// parallel.
+// Several loops can serve one switch. Each has its own thread of the program (runtime/program.h), and its own
+// sockets, queues and fan-out devices for all ports; its sockets receive the frames of its thread
+// (steering.hpp). Loops share capture files, events and packets to the controller.
 #ifndef INAGG_SWITCH_PORTS_PACKET_LOOP_HPP
 #define INAGG_SWITCH_PORTS_PACKET_LOOP_HPP
 
@@ -67,14 +66,16 @@ struct Options {
     uint32_t priority_queues = 1;
     // Of each port, the paths of its capture files without "_in.pcap" and "_out.pcap". Empty: no captures.
     std::vector<std::string> captures;
-    // The ports whose frames the loop receives, if it is one of several that serve a switch. Empty: all.
-    std::vector<uint32_t> receives = {};
+    // Number of the loop among those that serve a switch, from 0: that of its thread of the program.
+    uint32_t thread = 0;
 };
 
-// A program instance, as its C ABI (runtime/program.h) refers to it. It must outlive its use by the loop.
+// A program instance, as its C ABI (runtime/program.h) refers to it, made for `threads` threads. It must
+// outlive its use by the loop.
 struct Program {
     const isw_api* api = nullptr;
     void* handle = nullptr;
+    uint32_t threads = 1;
 };
 
 // Owns the ports, their sockets and the thread. Any thread may call the public functions, but start() and
@@ -84,8 +85,8 @@ class PacketLoop {
   public:
     // Opens every port; each pair is a port number and an interface name. Throws std::system_error, whose
     // what() starts with the port, if a port cannot be opened, and std::invalid_argument for a wrong port
-    // number or a duplicate. `first`: the loop whose events(), to_cpu() and time this one shares, if several
-    // serve a switch; it must live longer and be stopped last.
+    // number or a duplicate. `first`: the loop of thread 0, whose events(), to_cpu(), capture files and time
+    // this one shares, if several serve a switch; it must live longer and be stopped last.
     PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& ports, const Options& options,
                PacketLoop* first = nullptr);
     ~PacketLoop();
@@ -99,7 +100,9 @@ class PacketLoop {
     void stop();
 
     // Frames received after this call run through `program`; if its api is null, they are dropped. On return
-    // the loop does not use the previous program any more.
+    // the loop does not use the previous program any more, and receives the frames of its thread of this one:
+    // none if the program has fewer threads, or if there is no program and the loop is not thread 0's. Throws
+    // std::system_error.
     void set_program(Program program);
 
     struct PortStatistics {
@@ -140,8 +143,6 @@ class PacketLoop {
     uint64_t now_us() const { return clock_.now_us(); }
 
   private:
-    // Whether other loops run the same program.
-    bool is_shared() const { return !options_.receives.empty(); }
     void run();
     void wake() const;
     void handle(uint64_t token, uint32_t events);
@@ -151,15 +152,15 @@ class PacketLoop {
         ++bursts_;
         return burst_us_ = clock_.now_us();
     }
-    int process_burst(Port& port, int first, int end);
+    void process_burst(Port& port, size_t count);
     bool start_frame(Port& port, const ReceivedFrame& frame);
     void drop_too_long(Port& port, size_t length);
     void drop_received(Port& port, Drop reason, const std::string& found);
     void process(uint32_t port, const uint8_t* frame, size_t length, uint64_t now, const isw_late* late) {
         outbox_.begin_packet();
         multicast_.begin_packet(now);
-        program_.api->process(program_.handle, port, frame, length, now, late, &PacketLoop::emit,
-                              &PacketLoop::queue_length, this);
+        program_.api->process(program_.handle, options_.thread, port, frame, length, now, late,
+                              &PacketLoop::emit, &PacketLoop::queue_length, this);
         multicast_.send();
     }
     static void emit(void* self, uint32_t port, const uint8_t* frame, size_t length, size_t shared,
@@ -219,12 +220,13 @@ class PacketLoop {
     std::thread thread_;
     std::atomic<bool> stopping_{false};
 
-    // Lock order: program_mutex_, then the program's own lock.
+    // Lock order: program_mutex_, then the program's own locks.
     std::mutex program_mutex_;  // guards program_; the loop holds it for a burst
     Program program_;
-    // Held to open or close a port's socket and to read the kernel's drop counts, because statistics() runs
-    // on other threads.
+    // Held to open, filter or close a port's socket and to read the kernel's drop counts, because
+    // statistics() and set_program() run on other threads. Guards filter_.
     std::mutex sockets_mutex_;
+    std::vector<sock_filter> filter_;  // of all sockets: the frames of this loop's thread
 };
 
 }  // namespace inagg::ports

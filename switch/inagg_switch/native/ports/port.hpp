@@ -22,24 +22,19 @@ namespace inagg::ports {
 
 // One port of a PacketLoop. The loop's thread owns it, except where a comment says otherwise.
 struct Port {
-    Port(uint32_t id_, std::string interface_, uint64_t token_, bool receives_, PortQueues queues_)
-        : id(id_),
-          interface(std::move(interface_)),
-          token(token_),
-          receives(receives_),
-          queues(std::move(queues_)) {}
+    Port(uint32_t id_, std::string interface_, uint64_t token_, PortQueues queues_)
+        : id(id_), interface(std::move(interface_)), token(token_), queues(std::move(queues_)) {}
 
     const uint32_t id;
     const std::string interface;
     const uint64_t token;  // the port's index in the loop; identifies it in epoll events
-    const bool receives;   // false: the loop only sends; another one receives, and reports the link's changes
     PacketSocket socket;
     Link link;
     PortQueues queues;
     Waiting waiting;             // in the kernel
     uint64_t waiting_burst = 0;  // in which `waiting` was brought up to date
     PortCounters counters;
-    std::unique_ptr<Capture> capture;  // null without a capture folder
+    std::shared_ptr<Capture> capture;  // null without a capture folder; all loops of a switch have the same
     uint64_t overflows = 0;            // Drop::kRxSocketFull; guarded by PacketLoop::sockets_mutex_
     std::atomic<bool> up{false};       // statistics() reads it on any thread
     bool dirty = false;                // the loop sends the queue after this burst
@@ -50,9 +45,6 @@ struct Port {
     // The reasons for drops of received frames that have been logged.
     std::array<bool, static_cast<size_t>(Drop::kCount)> reported{};
     bool error_reported = false;  // a Drop::kTxError has been logged
-
-    // What epoll reports of the socket besides room for output.
-    uint32_t input_events() const { return receives ? EPOLLIN : 0u; }
 };
 
 inline Event event_of(const Port& port, bool warning, const std::string& message) {

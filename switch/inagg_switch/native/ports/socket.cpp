@@ -140,8 +140,8 @@ ReceivedFrame ReceiveBatch::frame(size_t i) {
     return frame;
 }
 
-void PacketSocket::open(const std::string& interface, bool receives, size_t receive_buffer_bytes,
-                        size_t send_buffer_bytes, bool offloads) {
+void PacketSocket::open(const std::string& interface, std::span<const sock_filter> filter,
+                        size_t receive_buffer_bytes, size_t send_buffer_bytes, bool offloads) {
     close();
     index_ = if_nametoindex(interface.c_str());
     if (index_ == 0) fail(ENODEV, "no such interface");
@@ -150,16 +150,17 @@ void PacketSocket::open(const std::string& interface, bool receives, size_t rece
     fd_ = ::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd_ < 0) fail(errno, "AF_PACKET socket");
     try {
-        configure(receives, receive_buffer_bytes, send_buffer_bytes, offloads);
+        configure(filter, receive_buffer_bytes, send_buffer_bytes, offloads);
     } catch (...) {
         close();
         throw;
     }
 }
 
-void PacketSocket::configure(bool receives, size_t receive_buffer_bytes, size_t send_buffer_bytes,
-                             bool offloads) {
+void PacketSocket::configure(std::span<const sock_filter> first_filter, size_t receive_buffer_bytes,
+                             size_t send_buffer_bytes, bool offloads) {
     const int one = 1;
+    filter(first_filter);
     if (offloads) set_option(fd_, SOL_PACKET, PACKET_VNET_HDR, "PACKET_VNET_HDR", &one, sizeof one);
     set_option(fd_, SOL_PACKET, PACKET_IGNORE_OUTGOING, "PACKET_IGNORE_OUTGOING", &one, sizeof one);
     set_option(fd_, SOL_PACKET, PACKET_AUXDATA, "PACKET_AUXDATA", &one, sizeof one);
@@ -168,19 +169,24 @@ void PacketSocket::configure(bool receives, size_t receive_buffer_bytes, size_t 
 
     sockaddr_ll address{};
     address.sll_family = AF_PACKET;
-    address.sll_protocol = receives ? htons(ETH_P_ALL) : 0;
+    address.sll_protocol = htons(ETH_P_ALL);
     address.sll_ifindex = static_cast<int>(index_);
     if (bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) < 0) {
         // ENETDOWN is no failure: the socket is bound, and the first receive reports that the interface is
         // down.
         if (errno != ENETDOWN) fail(errno, "bind");
     }
-    if (!receives) return;
     // A switch receives every frame, whatever its destination address.
     packet_mreq membership{};
     membership.mr_ifindex = static_cast<int>(index_);
     membership.mr_type = PACKET_MR_PROMISC;
     set_option(fd_, SOL_PACKET, PACKET_ADD_MEMBERSHIP, "promiscuous mode", &membership, sizeof membership);
+}
+
+void PacketSocket::filter(std::span<const sock_filter> filter) {
+    const sock_fprog code{static_cast<unsigned short>(filter.size()),
+                          const_cast<sock_filter*>(filter.data())};
+    set_option(fd_, SOL_SOCKET, SO_ATTACH_FILTER, "SO_ATTACH_FILTER", &code, sizeof code);
 }
 
 void PacketSocket::close() {

@@ -6,6 +6,7 @@
 #ifndef INAGG_SWITCH_PORTS_SOCKET_HPP
 #define INAGG_SWITCH_PORTS_SOCKET_HPP
 
+#include <linux/filter.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "ports/offload/offload.hpp"
@@ -79,12 +81,14 @@ class PacketSocket {
     PacketSocket(const PacketSocket&) = delete;
     PacketSocket& operator=(const PacketSocket&) = delete;
 
-    // Opens the socket and, if it `receives`, puts the interface into promiscuous mode. With `offloads`, a
-    // virtio_net_hdr (Offload) precedes each frame that is received or sent. Buffer sizes are in bytes.
-    // Throws std::system_error and leaves the socket closed; the code is ENODEV if no interface has that
-    // name.
-    void open(const std::string& interface, bool receives, size_t receive_buffer_bytes,
+    // Opens the socket and puts the interface into promiscuous mode. It receives the frames that `filter`
+    // accepts (steering.hpp). With `offloads`, a virtio_net_hdr (Offload) precedes each frame that is
+    // received or sent. Buffer sizes are in bytes. Throws std::system_error and leaves the socket closed; the
+    // code is ENODEV if no interface has that name.
+    void open(const std::string& interface, std::span<const sock_filter> filter, size_t receive_buffer_bytes,
               size_t send_buffer_bytes, bool offloads);
+    // Replaces the filter of an open socket. Throws std::system_error.
+    void filter(std::span<const sock_filter> filter);
     void close();
 
     bool is_open() const { return fd_ >= 0; }
@@ -105,7 +109,8 @@ class PacketSocket {
     uint64_t take_overflow_count();
 
   private:
-    void configure(bool receives, size_t receive_buffer_bytes, size_t send_buffer_bytes, bool offloads);
+    void configure(std::span<const sock_filter> first_filter, size_t receive_buffer_bytes,
+                   size_t send_buffer_bytes, bool offloads);
 
     int fd_ = -1;
     unsigned index_ = 0;

@@ -21,9 +21,15 @@
 //   -EBUSY   the member or group of an action profile is used by an entry or a group
 // A call that fails leaves the program's state as it was.
 //
-// Threads: each program has one recursive mutex. Callers hold it (lock, unlock) around every call declared
-// after them, process() included. process() does not take the mutex itself, so that the packet loop takes it
-// once for a batch of frames. Callbacks run with the mutex held.
+// Threads: a program is made for a number of threads, each with a recursive mutex. process() runs with the
+// mutex of its thread held (lock_thread, unlock_thread); every other call after these with all of them (lock,
+// unlock). No call takes them itself, so that the packet loop takes one once for a batch of frames. Callbacks
+// run with the mutexes of the call held; those of process() may run on several threads at once.
+//
+// The threads share registers: a thread enters a stripe (@stripe in the P4 program) before it uses the cells
+// of the stripe, and leaves it when it enters another one or unlocks; meanwhile others wait. All else that a
+// packet changes, each thread has for itself: counters are added up when they are read. Entries, groups and
+// sessions are the same in all.
 #ifndef INAGG_SWITCH_PROGRAM_H
 #define INAGG_SWITCH_PROGRAM_H
 
@@ -34,7 +40,7 @@
 extern "C" {
 #endif
 
-#define ISW_ABI_VERSION 10u
+#define ISW_ABI_VERSION 11u
 
 // Called for each packet that leaves through `port`. `frame` is valid during the call only, but its last
 // `shared` bytes until process() returns. All packets with shared > 0 in one call of process() have the same
@@ -123,25 +129,50 @@ typedef void (*isw_digest_fn)(void* ctx, uint32_t digest, const uint8_t* data, s
 // A message of log_msg(), or of an assert() or assume() that failed. `message` is a C string.
 typedef void (*isw_log_fn)(void* ctx, const char* message);
 
+// A byte of a frame that has `value` under `mask`.
+typedef struct isw_condition {
+    uint32_t offset;
+    uint8_t mask;
+    uint8_t value;
+} isw_condition;
+
+// Tells frames apart for threads: those that meet all conditions have a big-endian number of `bytes` (1, 2 or
+// 4) bytes at `offset`. Frames whose number is the same without its last `shift` bits use the same registers.
+// What a program does with a packet does not depend on its thread.
+typedef struct isw_steering {
+    const isw_condition* conditions;
+    size_t condition_count;
+    uint32_t offset;
+    uint32_t bytes;
+    uint32_t shift;
+} isw_steering;
+
 typedef struct isw_api {
     uint32_t abi_version;  // ISW_ABI_VERSION
 
-    // Returns a program with initial state. `seed` seeds its random number generator: runs with equal seeds
-    // and equal input are equal. On failure returns NULL and calls `why` with the reason.
-    void* (*create)(uint64_t seed, isw_text_fn why, void* ctx);
+    // Why one thread alone may run the program. NULL: several may, and there is `steering`.
+    const char* one_thread;
+    const isw_steering* steering;
+
+    // Returns a program with initial state for `threads` threads, at least one. `seed` seeds its random
+    // number generators: runs of one thread with equal seeds and equal input are equal. On failure returns
+    // NULL and calls `why` with the reason.
+    void* (*create)(uint64_t seed, uint32_t threads, isw_text_fn why, void* ctx);
     void (*destroy)(void* program);
 
     void (*lock)(void* program);
     void (*unlock)(void* program);
+    void (*lock_thread)(void* program, uint32_t thread);
+    void (*unlock_thread)(void* program, uint32_t thread);
 
-    // Runs one received frame through the pipeline; emit is called once for every frame that leaves.
-    // `now_us` is a monotonic time in microseconds; the program's timestamps count from the first frame's.
-    // Drops a frame of a port above 510 or of more than ISW_MAX_FRAME bytes. `late`: NULL if all bytes of the
-    // frame are right; else the program calls fill() once, before anything can depend on these two, or never.
-    // `queue`: called before egress, for a program whose egress reads the length of a queue, with the port
-    // that a copy leaves by; NULL: queues are empty.
-    void (*process)(void* program, uint32_t port, const uint8_t* frame, size_t length, uint64_t now_us,
-                    const isw_late* late, isw_emit_fn emit, isw_queue_fn queue, void* ctx);
+    // Runs one received frame through the pipeline on a thread of the program, numbered from 0; emit is
+    // called once for every frame that leaves. `now_us` is a monotonic time in microseconds; the program's
+    // timestamps count from the first frame's. Drops a frame of a port above 510 or of more than
+    // ISW_MAX_FRAME bytes. `late`: NULL if all bytes of the frame are right; else the program calls fill()
+    // once, before anything can depend on these two, or never. `queue`: called before egress, for a program
+    // whose egress reads the length of a queue, with the port that a copy leaves by; NULL: queues are empty.
+    void (*process)(void* program, uint32_t thread, uint32_t port, const uint8_t* frame, size_t length,
+                    uint64_t now_us, const isw_late* late, isw_emit_fn emit, isw_queue_fn queue, void* ctx);
 
     int (*table_insert)(void* program, uint32_t table, const isw_match* match, int32_t priority,
                         uint32_t action, const uint8_t* params, size_t params_length);

@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <unordered_map>
 #include <vector>
@@ -52,41 +53,47 @@ class RegisterBase {
 template <unsigned W>
 class Register final : public RegisterBase {
   public:
-    explicit Register(std::uint64_t size) : size_(size), memory_(size * sizeof(value_t<W>)) {}
+    // `shared`: the register whose cells this one has, and which must live longer; NULL: it has cells of its
+    // own.
+    Register(std::uint64_t size, const Register* shared)
+        : size_(size),
+          memory_(shared == nullptr ? std::make_unique<ZeroPages>(size * sizeof(value_t<W>)) : nullptr),
+          cells_(static_cast<value_t<W>*>(shared == nullptr ? memory_->data() : shared->cells_)) {}
 
     void read(value_t<W>& result, std::uint32_t index) const {
-        if (index < size_) set<W>(result, cells()[index]);
+        if (index < size_) set<W>(result, cells_[index]);
     }
     // Zero outside the array.
     const value_t<W>& cell(std::uint32_t index) const {
         static constexpr value_t<W> zero{};
-        return index < size_ ? cells()[index] : zero;
+        return index < size_ ? cells_[index] : zero;
     }
+    // NULL outside the array.
+    const void* address(std::uint32_t index) const { return index < size_ ? cells_ + index : nullptr; }
     void write(std::uint32_t index, const value_t<W>& value) {
-        if (index < size_) set<W>(cells()[index], value);
+        if (index < size_) set<W>(cells_[index], value);
     }
     void write(std::uint32_t index, const WideField<W>& value)
         requires(wide_in_blocks<W>)
     {
-        if (index < size_) wide_copy(cells()[index], value);
+        if (index < size_) wide_copy(cells_[index], value);
     }
     int control_read(std::uint64_t index, std::uint8_t* value) const override {
         if (index >= size_) return -ENOENT;
-        store_value<W>(value, cells()[index]);
+        store_value<W>(value, cells_[index]);
         return 0;
     }
     int control_write(std::uint64_t index, const std::uint8_t* value) override {
         if (index >= size_) return -ENOENT;
         if (W % 8 != 0 && (value[0] >> (W % 8)) != 0) return -EINVAL;
-        cells()[index] = load_value<W>(value);
+        cells_[index] = load_value<W>(value);
         return 0;
     }
 
   private:
-    value_t<W>* cells() const { return static_cast<value_t<W>*>(memory_.data()); }
-
     std::uint64_t size_;
-    ZeroPages memory_;
+    std::unique_ptr<ZeroPages> memory_;
+    value_t<W>* cells_;
 };
 
 class Counter {

@@ -51,12 +51,24 @@ inline constexpr unsigned kMaxPasses = 1024;
 template <class Derived, class Packet>
 class V1Pipeline : public V1Program {
   public:
-    using V1Program::V1Program;
+    // `thread_0_`: the program of thread 0, whose registers' cells the other threads use; NULL in that
+    // program.
+    V1Pipeline(Shared& shared_, std::uint64_t seed, Derived* thread_0_)
+        : V1Program(shared_, seed), thread_0(thread_0_) {}
+
+    // The same member of thread 0's program; NULL in that program.
+    template <class Member>
+    const Member* of_thread_0(Member Derived::* member) const {
+        return thread_0 == nullptr ? nullptr : &(thread_0->*member);
+    }
 
     void process(std::uint32_t port, const std::uint8_t* frame, std::size_t length, std::uint64_t now_us,
                  const isw_late* late, isw_emit_fn emit, isw_queue_fn queue, void* ctx) override {
         if (port >= kDropPort || length > ISW_MAX_FRAME) return;
         auto& self = static_cast<Derived&>(*this);
+#ifdef ISW_TRACED
+        const std::lock_guard one_packet(shared.trace_mutex);
+#endif
         if (stopped()) {
             ISW_TRACE("packet of " + std::to_string(length) + " bytes received on port " +
                       std::to_string(port));
@@ -84,7 +96,27 @@ class V1Pipeline : public V1Program {
         if constexpr (Derived::kRequests) run_waiting(self, now_us, emit, ctx);
     }
 
+#ifdef ISW_TRACED
+    // Reports a cell that two stripes use: their threads may use it at once.
+    template <class Cells>
+    void check_stripe(const Cells& cells, std::uint32_t index, const char* name) {
+        const void* cell = shared.stripes == nullptr ? nullptr : cells.address(index);
+        if (cell == nullptr) return;
+        const Shared::User now{shared.changes, stripe.current()};
+        const auto [found, is_new] = shared.users.try_emplace(cell, now);
+        const Shared::User before = std::exchange(found->second, now);
+        if (is_new || before.change != now.change || before.stripe == now.stripe) return;
+        const std::string why = std::string(name) + "[" + std::to_string(index) + "] is used in stripe " +
+                                std::to_string(before.stripe) + " and in stripe " +
+                                std::to_string(now.stripe);
+        ISW_TRACE(why);
+        if (log_to != nullptr) log_to(log_context, why.c_str());
+    }
+#endif
+
   private:
+    Derived* const thread_0;
+
     // A packet that waits for another pass through ingress (Pass), and a clone that waits for egress (Clone).
     // They wait until the packet that they come from is finished.
     struct Pass {
@@ -108,7 +140,7 @@ class V1Pipeline : public V1Program {
 
     // True after a failed assertion: every packet is dropped.
     bool stopped() const {
-        if constexpr (Derived::kHalts) return halted;
+        if constexpr (Derived::kHalts) return shared.halted.load(std::memory_order_relaxed);
         return false;
     }
     // Counts a clone or another pass. False at the limit: the caller drops it.

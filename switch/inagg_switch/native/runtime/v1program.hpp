@@ -60,7 +60,7 @@ struct Requests {
 // The base class of a generated program: its state and the context of the current packet.
 class V1Program : public ProgramBase {
   public:
-    explicit V1Program(std::uint64_t seed) : random(seed) {}
+    V1Program(Shared& shared_, std::uint64_t seed) : ProgramBase(shared_), random(seed) {}
 
     MulticastGroups groups;
     CloneSessions clones;
@@ -76,13 +76,12 @@ class V1Program : public ProgramBase {
     std::uint32_t loop_iterations = 0;
     bool exited = false;
     bool checksum_error = false;
-    bool halted = false;  // an assertion failed
     Requests requests;
     HashInput hash_input;
 
     // After a failed assertion. BMv2's process exits; this program drops every packet.
     void halt(const char* why) {
-        halted = true;
+        shared.halted.store(true, std::memory_order_relaxed);
         ISW_TRACE(why);
         if (log_to != nullptr) log_to(log_context, why);
     }
@@ -162,22 +161,20 @@ class V1Program : public ProgramBase {
 
     // A direct counter counts every hit, whether or not an action calls count(), as in BMv2.
     void count(Entry& entry) {
-        ++entry.packets;
-        entry.bytes += packet_bytes;
+        ++entry.use.packets;
+        entry.use.bytes += packet_bytes;
     }
 
   protected:
     std::uint64_t elapsed(std::uint64_t now_us) {
-        if (!started_) {
-            started_ = true;
-            start_us_ = now_us;
+        if (start_us_ == Shared::kNever) {
+            if (shared.start_us.compare_exchange_strong(start_us_, now_us)) start_us_ = now_us;
         }
         return now_us >= start_us_ ? now_us - start_us_ : 0;
     }
 
   private:
-    bool started_ = false;
-    std::uint64_t start_us_ = 0;
+    std::uint64_t start_us_ = Shared::kNever;  // of all threads' first packet, as this thread knows it
 };
 
 }  // namespace isw

@@ -277,7 +277,7 @@ int Table::set_default_indirect(std::uint32_t kind, std::uint32_t id) {
 
 // --- reading back
 
-void Table::show(const Entry& e, isw_entry_fn visit, void* ctx, bool is_default) const {
+void Table::show(const Entry& e, const Use& use, isw_entry_fn visit, void* ctx, bool is_default) const {
     std::size_t key_bytes = 0;
     for (std::uint32_t f = 0; f < info_.field_count; ++f) key_bytes += (info_.fields[f].width + 7) / 8;
     std::vector<std::uint8_t> values(key_bytes);
@@ -315,30 +315,36 @@ void Table::show(const Entry& e, isw_entry_fn visit, void* ctx, bool is_default)
                           kind == ISW_ACTION ? action.id : 0,
                           params.data(),
                           params.size(),
-                          e.packets,
-                          e.bytes,
+                          use.packets,
+                          use.bytes,
                           e.is_const,
                           kind,
                           e.indirect.id(),
-                          e.last_hit_us,
+                          use.last_hit_us,
                           e.meter.config()};
     visit(ctx, &shown);
 }
 
-int Table::visit_entries(std::size_t first, std::size_t count, isw_entry_fn visit, void* ctx) const {
+int Table::visit_entries(std::size_t first, std::size_t count, const UseOf& use_of, isw_entry_fn visit,
+                         void* ctx) const {
     first = std::min(first, entries_.size());
     count = std::min(count, entries_.size() - first);
-    for (std::size_t i = first; i < first + count; ++i) show(*entries_[i], visit, ctx, false);
+    for (std::size_t i = first; i < first + count; ++i) {
+        show(*entries_[i], use_of(*entries_[i]), visit, ctx, false);
+    }
     return static_cast<int>(count);
 }
 
-int Table::visit_entry(const isw_match* match, std::int32_t priority, isw_entry_fn visit, void* ctx) {
+int Table::visit_entry(const isw_match* match, std::int32_t priority, const UseOf& use_of, isw_entry_fn visit,
+                       void* ctx) {
     int error = 0;
     const Entry* found = find_entry(match, priority, error);
-    if (found != nullptr) show(*found, visit, ctx, false);
+    if (found != nullptr) show(*found, use_of(*found), visit, ctx, false);
     return error;
 }
 
-void Table::visit_default(isw_entry_fn visit, void* ctx) const { show(default_, visit, ctx, true); }
+void Table::visit_default(isw_entry_fn visit, void* ctx) const {
+    show(default_, default_.use, visit, ctx, true);
+}
 
 }  // namespace isw

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -23,6 +24,13 @@
 
 namespace isw {
 
+// What packets have done to an entry.
+struct Use {
+    std::uint64_t packets = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t last_hit_us = 0;
+};
+
 struct Entry : Key {
     std::uint32_t action = 0;  // index in the table's actions
     std::int32_t priority = 0;
@@ -30,11 +38,9 @@ struct Entry : Key {
     std::uint64_t order = 0;  // number of earlier insertions into the table
     std::size_t place = 0;    // index in Table::entries_
     std::uint64_t hash = 0;
-    std::uint64_t packets = 0;
-    std::uint64_t bytes = 0;
+    Use use;
     std::vector<std::uint64_t> params;
     Indirect indirect;  // set in tables with an action profile; `action` and `params` are then unused
-    std::uint64_t last_hit_us = 0;
     Meter meter;
 
     bool same_key(const Entry& other) const {
@@ -83,11 +89,17 @@ class Table {
     // Sets the default action that the program declares; set_default(0) restores it. Throws std::logic_error
     // if set_default() would refuse it.
     void declare_default(std::uint32_t action, const std::uint8_t* params, std::size_t length);
-    int visit_entries(std::size_t first, std::size_t count, isw_entry_fn visit, void* ctx) const;
-    int visit_entry(const isw_match* match, std::int32_t priority, isw_entry_fn visit, void* ctx);
+    // `use_of`: what to show as an entry's use.
+    using UseOf = std::function<Use(const Entry&)>;
+    int visit_entries(std::size_t first, std::size_t count, const UseOf& use_of, isw_entry_fn visit,
+                      void* ctx) const;
+    int visit_entry(const isw_match* match, std::int32_t priority, const UseOf& use_of, isw_entry_fn visit,
+                    void* ctx);
     void visit_default(isw_entry_fn visit, void* ctx) const;
     // Returns NULL and the reason in `error` (-errno) if there is no such entry.
     Entry* find_entry(const isw_match* match, std::int32_t priority, int& error);
+    // The entry of another thread's table, which has had the same calls, as this table has it.
+    const Entry& twin(const Entry& entry) const { return *entries_[entry.place]; }
 
   private:
     struct Bucket {
@@ -120,7 +132,7 @@ class Table {
     Entry* find_same(const Entry& e) const;
     void add_to_index(Entry* e);
     void remove_from_index(const Entry* e);
-    void show(const Entry& e, isw_entry_fn visit, void* ctx, bool is_default) const;
+    void show(const Entry& e, const Use& use, isw_entry_fn visit, void* ctx, bool is_default) const;
 
     const TableInfo& info_;
     ActionProfile* profile_;
