@@ -496,7 +496,8 @@ class TreeSwitch(Answer):
 
     aggregator_ip: its own address, at which it answers pings. first_slot_version, slot_versions: its lease. ranks: of
     the workers that it sums for itself. below: the switches whose partial sums it adds. above: the switches that get
-    its partial sums, in runs of chunks; none at a root.
+    its partial sums, in runs of chunks; none at a root. threads: of the switch, each of which has the packets of some
+    runs of chunks (docs/protocol.md, 6.1).
     """
 
     switch: str
@@ -506,6 +507,7 @@ class TreeSwitch(Answer):
     ranks: tuple[Rank, ...]
     below: tuple[str, ...]
     above: tuple[str, ...]
+    threads: Annotated[int, Field(ge=1, le=64), AfterValidator(_power_of_two)] = 1
 
 
 class Displaced(Answer):
@@ -567,6 +569,11 @@ class JobStatus(Answer):
     def roots(self) -> int:
         """Switches at the top of the tree; 1 if the tree is not known."""
         return sum(not switch.above for switch in self.tree) or 1
+
+    @property
+    def threads(self) -> int:
+        """Threads of the switch of the tree that has most; 1 if the tree is not known."""
+        return max((switch.threads for switch in self.tree), default=1)
 
 
 class CreatedJob(JobStatus):

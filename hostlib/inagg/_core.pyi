@@ -80,7 +80,8 @@ class RetransmissionPolicy:
 @final
 class Route:
     """Where a worker's contributions go: to the aggregator of a job on switches, or to all servers, or both of a job on
-    shared slots. Runs of chunks are of one server, or of one of the `roots` of a tree (docs/protocol.md, 5.5)."""
+    shared slots. Runs of chunks are of one server, or of one of the `roots` of a tree (docs/protocol.md, 5.5). threads:
+    of the switches, a power of two; runs of chunks of different threads overtake each other (6.1)."""
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class Route:
         aggregator: tuple[str, int] | None = None,
         servers: Sequence[tuple[str, int]] = (),
         roots: int = 1,
+        threads: int = 1,
     ) -> None: ...
 
 @final
@@ -230,8 +232,8 @@ class Engine:
     """One worker's protocol engine, for tests: no socket, no clock. Not thread-safe.
 
     `member`: the rank's number among the members of the switch that it sends to; None: its rank.
-    `ways`: number of roots or servers that share the job's chunks. `ways_apart`: the worker sends to each. `home`: the
-    way to the server in its own process, to which it sends past the switch.
+    `ways`: number of roots or servers that share the job's chunks. `ways_apart`: the worker sends to each. `threads`:
+    as of `Route`. `home`: the way to the server in its own process, to which it sends past the switch.
     `first_chunk` is 0 in a real job (protocol 7); tests set it to cross the wraparound of chunk numbers.
     """
 
@@ -243,6 +245,7 @@ class Engine:
         member: int | None = None,
         ways: int = 1,
         ways_apart: bool = False,
+        threads: int = 1,
         home: int | None = None,
         policy: RetransmissionPolicy = ...,
     ) -> None: ...

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of a program's objects, of which users give and see the last parts."""
+"""Names of a program's objects, of which users give and see the last parts, and of metadata."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
+
+# Trailing metadata of GetForwardingPipelineConfig: how many threads of the switch divide the packets. The switch model
+# has it.
+THREADS = "inagg-switch-threads"
 
 
 def called(objects: Iterable[T], name: str, name_of: Callable[[T], str]) -> list[T]:

@@ -19,6 +19,7 @@ class MemorySwitch:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.entities: dict[object, Entity] = {}
+        self.threads = 1
         self.connections = 0
         self.refuse: Callable[[Entity], bool] = lambda entity: False
         self.refuse_removal: Callable[[Entity], bool] = lambda entity: False

@@ -52,6 +52,7 @@ def test_a_job_has_a_switch_and_servers(serving: Serving, memory_switch: MemoryS
                         "ranks": [0, 1],
                         "below": [],
                         "above": [],
+                        "threads": 1,
                     }
                 ],
             }

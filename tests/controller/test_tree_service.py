@@ -69,6 +69,7 @@ ALL = {0: "h1", 1: "h3", 2: "h2", 3: "h4"}
 def test_a_job_shows_its_tree_and_each_worker_its_own_switch(fabric: Fabric) -> None:
     async def body() -> None:
         async with fabric.serving()() as (client, _, _):
+            fabric.switches["leaf1"].threads = 2
             number = await start(client, ALL)
             job = (await client.get(f"/jobs/{number}")).json()
             lease = {"first_slot_version": 0, "slot_versions": 8}
@@ -76,10 +77,10 @@ def test_a_job_shows_its_tree_and_each_worker_its_own_switch(fabric: Fabric) -> 
             ips = [switch.pop("aggregator_ip") for switch in job["tree"]]
             assert ips == ["10.0.255.3", "10.0.255.4", "10.0.255.1", "10.0.255.2"]
             assert job["tree"] == [
-                {"switch": "spine1", **lease, "ranks": [], "below": leaves, "above": []},
-                {"switch": "spine2", **lease, "ranks": [], "below": leaves, "above": []},
-                {"switch": "leaf1", **lease, "ranks": [0, 2], "below": [], "above": spines},
-                {"switch": "leaf2", **lease, "ranks": [1, 3], "below": [], "above": spines},
+                {"switch": "spine1", **lease, "ranks": [], "below": leaves, "above": [], "threads": 1},
+                {"switch": "spine2", **lease, "ranks": [], "below": leaves, "above": [], "threads": 1},
+                {"switch": "leaf1", **lease, "ranks": [0, 2], "below": [], "above": spines, "threads": 2},
+                {"switch": "leaf2", **lease, "ranks": [1, 3], "below": [], "above": spines, "threads": 1},
             ]
             again = worker(3, ip="10.0.0.4", mac="02:00:00:00:00:04", port=2)
             answer = (await client.post(f"/jobs/{number}/workers", json=again)).json()

@@ -121,6 +121,7 @@ def job_status(service: Service, job: Job, counts: JobCounts | None = None) -> J
                 ranks=switch.ranks,
                 below=switch.below,
                 above=switch.above,
+                threads=service.switches[switch.name].switch.threads,
             )
             for switch in tree.switches
         ),

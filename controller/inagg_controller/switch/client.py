@@ -37,7 +37,10 @@ class Switch(Protocol):
     """A switch, for the service. Methods block and are called by one thread at a time.
 
     All raise SwitchUnreachableError if the connection is lost, SwitchRefusedError if the switch answers an error.
+    threads: of the switch; each has the packets of some runs of chunks (docs/protocol.md, 6.1). Known after connect().
     """
+
+    threads: int
 
     def connect(
         self,
@@ -80,6 +83,7 @@ class P4RuntimeSwitch:
 
     def __init__(self, address: str, device_id: int, program: Program) -> None:
         self.address = address
+        self.threads = 1
         self._device_id = device_id
         self._program = program
         self._client: Session | None = None
@@ -103,6 +107,7 @@ class P4RuntimeSwitch:
                 )
                 self._context = Context()
                 self._context.set_p4info(client.get_p4info())
+                self.threads = client.threads()
         except SwitchError:
             client.end()
             raise

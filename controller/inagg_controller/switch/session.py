@@ -22,6 +22,7 @@ from p4runtime_sh.p4runtime import (
 
 from inagg_controller.errors import SwitchError, SwitchRefusedError, SwitchTakenError, SwitchUnreachableError
 from inagg_p4runtime.cells import CounterCell, read_counters
+from inagg_p4runtime.names import THREADS
 
 # Higher than the shell's default of (1, 0), so that a shell that a person attaches becomes a backup. Fixed, so that a
 # second controller for the same switch is refused and does not wipe out the first one's jobs. A higher one is used only
@@ -123,6 +124,13 @@ class Session(P4RuntimeClient):  # type: ignore[misc]
                 raise
             return failed
         return {}
+
+    def threads(self) -> int:
+        """How many threads of the switch divide the packets of the running program."""
+        request = p4runtime_pb2.GetForwardingPipelineConfigRequest(device_id=self.device_id)
+        request.response_type = p4runtime_pb2.GetForwardingPipelineConfigRequest.COOKIE_ONLY
+        _, call = self.stub.GetForwardingPipelineConfig.with_call(request)
+        return next((int(value) for key, value in call.trailing_metadata() if key == THREADS), 1)
 
     def read(self, entities: Iterable[Any]) -> Iterator[Any]:
         """Read entities, wildcards included, in one request."""

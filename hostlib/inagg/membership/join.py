@@ -381,11 +381,11 @@ def _begin(
             results = undo.enter_context(_join_multicast(client, status, rank, ends.address))
             aggregator = (status.aggregator.ip, status.aggregator.udp_port)
         if status.aggregation == LEASED:
-            route = Route(aggregator=aggregator, roots=status.roots)
+            route = Route(aggregator=aggregator, roots=status.roots, threads=status.threads)
         else:
             job = _reach_servers(client, status, ends.own, options.setup_timeout_s, check)
             servers = [(server.ip, server.udp_port) for server in servers_of(job, rank)]
-            route = Route(aggregator=aggregator, servers=servers)
+            route = Route(aggregator=aggregator, servers=servers, threads=status.threads)
             serves = any(server.rank == rank for server in job.servers)
             if ends.own is not None and serves and is_at_home(job):
                 own_server = ends.own.server

@@ -32,6 +32,7 @@ struct Route {
     std::optional<IpPort> aggregator;
     std::vector<IpPort> servers;
     unsigned roots = 1;
+    unsigned threads = 1;  // of the switches
 };
 
 // A worker's sockets: bound here to `local`, or given as the descriptors of bound ones.

@@ -140,20 +140,21 @@ void define_engine(nb::module_& m) {
         .def(
             "__init__",
             [](PyEngine* self, const JobShape& job, unsigned rank, std::optional<unsigned> member,
-               unsigned ways, bool ways_apart, std::optional<unsigned> home,
+               unsigned ways, bool ways_apart, unsigned threads, std::optional<unsigned> home,
                const RetransmissionPolicy& policy) {
                 const EngineConfig config{.job = job,
                                           .rank = rank,
                                           .member = member.value_or(rank),
                                           .ways = {job.slots, ways},
                                           .ways_apart = ways_apart,
+                                          .threads = threads,
                                           .home = home,
                                           .policy = policy};
                 config.validate();
                 new (self) PyEngine(config);
             },
             "job"_a, nb::kw_only(), "rank"_a, "member"_a = nb::none(), "ways"_a = 1, "ways_apart"_a = false,
-            "home"_a = nb::none(), "policy"_a = RetransmissionPolicy{})
+            "threads"_a = 1, "home"_a = nb::none(), "policy"_a = RetransmissionPolicy{})
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,
              "residual"_a.noconvert() = nb::none(), "now"_a = 0.0)

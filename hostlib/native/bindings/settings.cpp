@@ -52,8 +52,9 @@ void define_settings(nb::module_& m) {
         .def(
             "__init__",
             [](Route* self, const std::optional<IpPort>& aggregator, const std::vector<IpPort>& servers,
-               unsigned roots) { new (self) Route{aggregator, servers, roots}; },
-            nb::kw_only(), "aggregator"_a = nb::none(), "servers"_a = std::vector<IpPort>(), "roots"_a = 1);
+               unsigned roots, unsigned threads) { new (self) Route{aggregator, servers, roots, threads}; },
+            nb::kw_only(), "aggregator"_a = nb::none(), "servers"_a = std::vector<IpPort>(), "roots"_a = 1,
+            "threads"_a = 1);
     nb::class_<Sockets>(m, "Sockets")
         .def(
             "__init__",

@@ -256,7 +256,7 @@ Peers peers_of(const Route& route, std::optional<unsigned> home) {
 void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::optional<unsigned> member,
                     const Route& route, const Sockets& sockets, const nb::object& own_server,
                     const RetransmissionPolicy& policy, double spin) {
-    const auto& [aggregator, servers, roots] = route;
+    const auto& [aggregator, servers, roots, threads] = route;
     if (!aggregator && servers.empty()) {
         throw std::invalid_argument("give aggregator, servers or both");
     }
@@ -268,6 +268,7 @@ void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::
         .member = member.value_or(rank),
         .ways = {job.slots, servers.empty() ? roots : static_cast<unsigned>(servers.size())},
         .ways_apart = !aggregator,
+        .threads = threads,
         .home = home,
         .policy = policy};
     config.validate();

@@ -2,6 +2,7 @@
 #include "engine/config.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "wire/require.hpp"
@@ -14,6 +15,7 @@ constexpr std::size_t MAX_BLOCKS = std::size_t{1} << 28;
 constexpr std::uint32_t MAX_SLOTS = std::uint32_t{1} << 20;
 constexpr unsigned MAX_MEMBERS = 64;  // of a switch
 constexpr unsigned MAX_WAYS = 128;
+constexpr unsigned MAX_THREADS = 64;
 
 }  // namespace
 
@@ -37,6 +39,9 @@ void EngineConfig::validate() const {
     require(1 <= ways.count() && ways.count() <= std::min(job.slots, MAX_WAYS),
             "there are " + std::to_string(ways.count()) + " roots or servers; there must be 1 to " +
                 std::to_string(MAX_WAYS) + ", and no more than the " + std::to_string(job.slots) + " slots");
+    require(std::has_single_bit(threads) && threads <= MAX_THREADS,
+            "threads is " + std::to_string(threads) + "; it must be a power of two, at most " +
+                std::to_string(MAX_THREADS));
     require(!home || *home < ways.count(),
             "home is one of the ways, of which there are " + std::to_string(ways.count()));
     policy.validate();

@@ -9,6 +9,7 @@
 #include "engine/collective.hpp"
 #include "engine/rtt.hpp"
 #include "wire/job.hpp"
+#include "wire/wire.hpp"
 
 namespace inagg {
 
@@ -18,6 +19,8 @@ struct EngineConfig {
     unsigned member = 0;      // of the switch that it sends to; in a star its rank
     Ways ways;                // that its chunks go, to the roots of a tree or to servers
     bool ways_apart = false;  // it sends to each of them; else to one switch, which knows the way
+    // Of the switches: each has runs of RUN_CHUNKS chunks, and they overtake one another. A power of two.
+    unsigned threads = 1;
     // The way whose chunks the server in this worker's own process sums: there they go past the switch (5.7),
     // and do not measure the network.
     std::optional<unsigned> home;
@@ -35,6 +38,11 @@ struct EngineConfig {
         return static_cast<std::uint8_t>(at_home(chunk) ? rank : member);
     }
     bool at_home(std::uint32_t chunk) const { return home && ways.of(chunk) == *home; }
+    // The thread of a switch that has a chunk. Messages are for one thread.
+    unsigned thread_of(std::uint32_t chunk) const { return chunk / p4::RUN_CHUNKS & (threads - 1); }
+    // Lines of chunks, of which no packet overtakes another: those that go the same way, through one thread.
+    unsigned lines() const { return ways.count() * threads; }
+    unsigned line_of(std::uint32_t chunk) const { return ways.of(chunk) * threads + thread_of(chunk); }
 
     // The most chunks in flight, S taken into account.
     std::uint32_t window_bound() const;

@@ -158,7 +158,13 @@ std::size_t Engine::to_send(std::span<std::byte> memory, std::span<Outgoing> out
     withdraw();
     std::size_t count = 0;
     std::uint32_t last_query = recovery_.last_query();
+    unsigned thread = 0;  // of those that have been made
     const auto write = [&](Slot& slot) {
+        const unsigned of_slot = config_.thread_of(slot.chunk());
+        if (count > 0 && of_slot != thread) {
+            return false;
+        }
+        thread = of_slot;
         const bool query = slot.state() == Slot::State::doubtful;
         std::span<std::byte> datagram;
         if (!query) {
@@ -199,7 +205,8 @@ std::size_t Engine::to_send(std::span<std::byte> memory, std::span<Outgoing> out
 }
 
 // Lets out what the window permits, at most so many packets, and bytes in this host's memory. Chunks to one
-// destination leave together, so that they can be one message. Ranks begin with different servers.
+// destination, and one thread there, leave together, so that they can be one message. Ranks begin with
+// different servers.
 void Engine::release(std::size_t most, std::size_t bytes) {
     for (std::size_t i = 0; i < ready_.size(); ++i) {
         SlotList& ready = ready_[((config_.ways_apart ? config_.rank : 0) + i) % ready_.size()];
@@ -207,7 +214,9 @@ void Engine::release(std::size_t most, std::size_t bytes) {
         Slot* slot = ready.front();
         for (unsigned before = 0; slot != nullptr && most > 0; ++before, --most) {
             const std::size_t needed = slot->collective().staging() == nullptr ? codec_.bytes(*slot) : 0;
-            if (!may_leave(*slot, before) || needed > bytes) {
+            const bool other_thread =
+                last != nullptr && config_.thread_of(slot->chunk()) != config_.thread_of(last->chunk());
+            if (!may_leave(*slot, before) || needed > bytes || other_thread) {
                 break;
             }
             bytes -= needed;

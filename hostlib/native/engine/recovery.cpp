@@ -41,7 +41,7 @@ Recovery::Recovery(const EngineConfig& config)
       asked_(std::max(config.job.slots, LEAST_ASKED)),
       rtt_(config.policy),
       window_(config.window_bound(), servers_of_ranks(config)),
-      ways_(config.ways.count()) {}
+      lines_(config.lines()) {}
 
 void Recovery::begin(double now) { quiet_since_ = now; }
 
@@ -67,7 +67,7 @@ void Recovery::sent_urgent(double now) {
     slot.sent(++sendings_, false, now);
     if (slot.state() == Slot::State::asked) {
         ++queries_;
-        auto& unanswered = way_of(slot).unanswered;
+        auto& unanswered = line_of(slot).unanswered;
         if (unanswered.queries++ == 0) {
             unanswered.since = now;
         }
@@ -165,16 +165,16 @@ void Recovery::measure(const Slot& last, unsigned count, double now) {
         least_rtt_.measure(rtt, now);
     }
     const Slot* slot = &last;
-    const Way* after = nullptr;
-    for (unsigned left = ways_.size() == 1 ? 1 : count; left > 0; --left) {
-        Way& way = way_of(*slot);
-        if (&way != after && slot->timed()) {
-            way.measure(rtt);
+    const Line* after = nullptr;
+    for (unsigned left = lines_.size() == 1 ? 1 : count; left > 0; --left) {
+        Line& line = line_of(*slot);
+        if (&line != after && slot->timed()) {
+            line.measure(rtt);
         }
-        if (&way != after && slot->sent_once() && slot->sending() > way.result.sending) {
-            way.result = {slot->sending(), rtt};
+        if (&line != after && slot->sent_once() && slot->sending() > line.result.sending) {
+            line.result = {slot->sending(), rtt};
         }
-        after = &way;
+        after = &line;
         slot = SlotList::previous(*slot);
     }
     if (!config_.at_home(last.chunk())) {
@@ -185,17 +185,17 @@ void Recovery::measure(const Slot& last, unsigned count, double now) {
 // An answer names its query, so it is always an RTT. In a tree it may be that to the leaf alone, so it is not
 // what empty queues take. `shows_losses`: it makes earlier sendings doubtful.
 void Recovery::measure_answer(const Slot& slot, const Query& query, bool shows_losses, double now) {
-    Way& way = way_of(slot);
+    Line& line = line_of(slot);
     const double rtt = now - query.sent_at;
     const bool crosses = !config_.at_home(slot.chunk());
     if (crosses) {
         rtt_.measure(rtt);
-        way.measure(rtt);
+        line.measure(rtt);
     }
-    way.answer.rtt = std::max(rtt, way.answer.rtt + (rtt - way.answer.rtt) / PEAK_MEMORY);
-    way.answer.sending = std::max(way.answer.sending, query.sending);
+    line.answer.rtt = std::max(rtt, line.answer.rtt + (rtt - line.answer.rtt) / PEAK_MEMORY);
+    line.answer.sending = std::max(line.answer.sending, query.sending);
     if (shows_losses) {
-        way.loss = way.answer.sending;
+        line.loss = line.answer.sending;
         if (crosses) {
             end_round_trip(query.sending);
         }
@@ -209,7 +209,7 @@ void Recovery::end_round_trip(std::uint64_t sending) {
     }
     // The longest queue counts.
     double least_rtt = 0;
-    for (Way& each : ways_) {
+    for (Line& each : lines_) {
         least_rtt = std::max(least_rtt, std::exchange(each.least_rtt, 0));
     }
     if (least_rtt > 0 && least_rtt_.value() > 0) {
@@ -250,12 +250,12 @@ std::optional<double> Recovery::fresh_deadline() const {
         return std::nullopt;
     }
     const Slot& slot = *fresh_.front();
-    const Way& way = way_of(slot);
-    if (slot.sending() < way.result.sending) {
-        return slot.sent_at() + (1 + REORDERING) * way.result.rtt;
+    const Line& line = line_of(slot);
+    if (slot.sending() < line.result.sending) {
+        return slot.sent_at() + (1 + REORDERING) * line.result.rtt;
     }
-    if (slot.sending() < way.loss) {
-        return slot.sent_at() + PATIENCE * std::max(way.answer.rtt, way.result.rtt);
+    if (slot.sending() < line.loss) {
+        return slot.sent_at() + PATIENCE * std::max(line.answer.rtt, line.result.rtt);
     }
     return std::nullopt;
 }
@@ -266,9 +266,9 @@ std::optional<double> Recovery::repeated_deadline() const {
         return std::nullopt;
     }
     const Slot& slot = *repeated_.front();
-    const Way& way = way_of(slot);
-    if (slot.sending() < std::max(way.answer.sending, way.result.sending)) {
-        return slot.sent_at() + (1 + REORDERING) * (way.answer.rtt > 0 ? way.answer.rtt : way.result.rtt);
+    const Line& line = line_of(slot);
+    if (slot.sending() < std::max(line.answer.sending, line.result.sending)) {
+        return slot.sent_at() + (1 + REORDERING) * (line.answer.rtt > 0 ? line.answer.rtt : line.result.rtt);
     }
     return std::nullopt;
 }
@@ -282,7 +282,7 @@ std::optional<double> Recovery::held_deadline() const {
     const Slot& slot = *held_.front();
     // The others' packets take an RTT of the network also to a server at home.
     const double least = config_.at_home(slot.chunk()) ? rtt_.srtt() : 0;
-    return slot.sent_at() + HELD_RTTS * std::max(way_of(slot).answer.rtt, least);
+    return slot.sent_at() + HELD_RTTS * std::max(line_of(slot).answer.rtt, least);
 }
 
 // When silence has lasted so long that the switch is to be asked about one chunk. One is enough: if more is
@@ -317,7 +317,7 @@ const Slot* Recovery::find_silent(double now) const {
     const Slot* oldest = nullptr;
     for (const SlotList* list : {&fresh_, &repeated_, &held_}) {
         for (const Slot* slot = list->front(); slot != nullptr; slot = SlotList::next(*slot)) {
-            const auto& [known, queries, since] = way_of(*slot).unanswered;
+            const auto& [known, queries, since] = line_of(*slot).unanswered;
             const bool silent = known && queries >= SILENT_QUERIES && now - since >= config_.policy.silent;
             if (silent && (oldest == nullptr || chunk_age(oldest->chunk(), slot->chunk()) > 0)) {
                 oldest = slot;

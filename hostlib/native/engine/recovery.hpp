@@ -27,7 +27,7 @@ namespace inagg {
 
 class Recovery {
   public:
-    // `config` outlives this. Chunks that go different ways say nothing of one another.
+    // `config` outlives this. Chunks of different lines say nothing of one another.
     explicit Recovery(const EngineConfig& config);
 
     // Silence counts from here: the first chunk is about to become ready.
@@ -48,7 +48,7 @@ class Recovery {
     // it waits for others. False: the answer is old.
     bool answered(Slot& slot, std::uint32_t query_number, bool again, double now);
     // Something has come the way that a chunk goes.
-    void heard_of(std::uint32_t chunk) { ways_[config_.ways.of(chunk)].unanswered = {.known = true}; }
+    void heard_of(std::uint32_t chunk) { lines_[config_.line_of(chunk)].unanswered = {.known = true}; }
     // A slot's result was not usable: the switch is to be asked for it at once.
     void refused(Slot& slot) { doubt(slot); }
     // A ready packet had to wait for the window.
@@ -101,9 +101,9 @@ class Recovery {
     double give_up_deadline() const { return quiet_since_ + config_.policy.give_up; }
     unsigned& in_flight_to(const Slot& slot) { return in_flight_[config_.destination_of(slot.chunk())]; }
     unsigned in_flight_to(const Slot& slot) const { return in_flight_[config_.destination_of(slot.chunk())]; }
-    struct Way;
-    Way& way_of(const Slot& slot) { return ways_[config_.ways.of(slot.chunk())]; }
-    const Way& way_of(const Slot& slot) const { return ways_[config_.ways.of(slot.chunk())]; }
+    struct Line;
+    Line& line_of(const Slot& slot) { return lines_[config_.line_of(slot.chunk())]; }
+    const Line& line_of(const Slot& slot) const { return lines_[config_.line_of(slot.chunk())]; }
 
     const EngineConfig& config_;
 
@@ -129,8 +129,8 @@ class Recovery {
     LeastRtt least_rtt_;
     CongestionWindow window_;
 
-    // What is known of the way to a root or server and back.
-    struct Way {
+    // What is known of a line of chunks, on the way there and back.
+    struct Line {
         struct Heard {
             std::uint64_t sending = 0;  // the last one that has come back
             double rtt = 0;
@@ -140,13 +140,13 @@ class Recovery {
         std::uint64_t loss = 0;  // answer.sending when packets were last known to get lost
         double least_rtt = 0;    // of the round trip; 0: none measured
         struct Unanswered {
-            bool known = false;    // something has come this way
+            bool known = false;    // something of it has come
             unsigned queries = 0;  // since then
             double since = 0;      // when the first of them left
         } unanswered;
         void measure(double rtt) { least_rtt = least_rtt == 0 ? rtt : std::min(least_rtt, rtt); }
     };
-    std::vector<Way> ways_;
+    std::vector<Line> lines_;
     // The window changes once a round trip, which ends with the answer to something sent after it began.
     struct RoundTrip {
         std::uint64_t began_behind = 0;  // sending

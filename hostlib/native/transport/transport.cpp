@@ -50,7 +50,9 @@ EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, std::opti
         std::clamp<std::size_t>(stats.receive_buffer / packet, 1, config.job.slots));
     // Whole messages: a window that ends within one makes shorter ones, here and behind the switch. The
     // engine itself makes those to several servers whole.
-    const std::uint32_t message = datagrams_in_message(datagram_bytes(Kind::data, config.job.words));
+    const std::uint32_t whole = datagrams_in_message(datagram_bytes(Kind::data, config.job.words));
+    const std::uint32_t message =
+        config.threads == 1 ? whole : std::min<std::uint32_t>(whole, p4::RUN_CHUNKS);
     if (!config.ways_apart && config.window_limit > message) {
         config.window_limit -= config.window_limit % message;
     }
