@@ -144,6 +144,11 @@ def test_the_switches_options_reach_compiler_and_switch(tmp_path: Path) -> None:
         (("--no-controller", "--workers", "2", "--cpu-port", "2"), "--cpu-port 2: s1:2 is the port of h2"),
         (("--no-controller", "--topology", "tree:2x1", "--cpu-port", "101"), "leaf1:101 is the port of root"),
         (("-D", "WORDS=4"), "-D WORDS: the testbed sets it for inagg.p4"),
+        (
+            ("--switch", "bridge", "--threads", "2"),
+            "--threads is for the switch model; --switch bridge has no",
+        ),
+        (("--threads", "3"), "--threads 3: a switch has 1, 2, 4, ... 64 threads"),
     ],
 )
 def test_options_that_cannot_be_are_explained_before_anything_starts(

@@ -31,6 +31,7 @@ from inagg_testbed.network.fabric import STAR, Fabric, RankOrder
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.servers import is_server
+from inagg_testbed.network.switch_options import SwitchOptions
 from inagg_testbed.network.switches import is_switch, words_for_mtu
 from inagg_testbed.network.testbed import GlooPath, Testbed, open_testbed
 from inagg_testbed.network.traffic import host_interfaces
@@ -49,7 +50,8 @@ class AllReduceBench:
     """What to measure on one testbed.
 
     uplink_name: the rate of links between switches, None: as link_name. slots None: the number that the links need.
-    gloo_over None: the switch where that costs gloo less than a tenth of its time, else bridges.
+    threads: of each switch, None: it chooses. gloo_over None: the switch where that costs gloo less than a tenth of its
+    time, else bridges.
     """
 
     link_name: str
@@ -61,6 +63,7 @@ class AllReduceBench:
     slots: int | None = None
     switch: SwitchKind = "model"
     program: Path | None = None
+    threads: int | None = None
     gloo_over: GlooPath | None = None
     seed: int = 1
 
@@ -196,6 +199,7 @@ def run_bench(
         results_root=results_root,
         switch=bench.switch,
         program=bench.program,
+        switch_options=SwitchOptions(threads=bench.threads),
         gloo_over=bench.gloo_path,
         on_stage=on_stage,
     ) as testbed:

@@ -20,6 +20,7 @@ from inagg_testbed.cli.options import (
     SlotsOption,
     SummingSwitchOption,
     SwitchOption,
+    ThreadsOption,
     TopologyOption,
     UplinkOption,
     WorkersOption,
@@ -33,6 +34,7 @@ from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.files import make_folder
 from inagg_testbed.network.fabric import MAX_HOSTS, STAR
 from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.switch_options import SwitchOptions
 from inagg_testbed.terminal import ProgressView, print_table
 
 if TYPE_CHECKING:
@@ -124,6 +126,7 @@ def allreduce(
     gloo_over: GlooPathOption = None,
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
+    threads: ThreadsOption = None,
 ) -> None:
     """Time all-reduce on several backends in turn; check each sum.
 
@@ -170,6 +173,7 @@ def allreduce(
             slots=slots,
             switch=switch,
             program=p4,
+            threads=threads,
             gloo_over=gloo_over,
         )
         _run_allreduce(bench, results, Outputs(json_path, plot))
@@ -223,6 +227,7 @@ def straggler(
     switch: SummingSwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
+    threads: ThreadsOption = None,
 ) -> None:
     """Show what ranks send while one is late for an all-reduce.
 
@@ -246,6 +251,7 @@ def straggler(
             switch=switch,
             results=results,
             p4=p4,
+            switch_options=SwitchOptions(threads=threads),
             topology=topology,
             uplink=uplink,
             rank_order=rank_order,
@@ -271,6 +277,7 @@ def device(
     switch: SummingSwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
+    threads: ThreadsOption = None,
 ) -> None:
     """Measure sums of tensors on a GPU, and their stages.
 
@@ -299,7 +306,13 @@ def device(
         rows = measure_stages(on, workers)
         print_table(console, f"normal floats that {on} reads", *stage_table(rows))
         with opened_testbed(
-            workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4
+            workers=workers,
+            link=link,
+            mtu=mtu,
+            switch=switch,
+            results=results,
+            p4=p4,
+            switch_options=SwitchOptions(threads=threads),
         ) as testbed:
             times_ms = measure_sums(testbed, on, workers, elements)
             settings = {**settings_of(testbed), "device": on, "workers": workers, "elements": elements}
@@ -328,6 +341,7 @@ def convergence(
     switch: SummingSwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
+    threads: ThreadsOption = None,
 ) -> None:
     """Train the models of examples/ with lanes of each width. Exit status 1 if a target is missed.
 
@@ -351,6 +365,7 @@ def convergence(
                 switch=switch,
                 results=results,
                 p4=p4,
+                switch_options=SwitchOptions(threads=threads),
                 on_stage=view.stage,
             ) as testbed,
         ):

@@ -16,12 +16,14 @@ from inagg_testbed.cli.options import (
     ResultsOption,
     SlotsOption,
     SummingSwitchOption,
+    ThreadsOption,
     console,
     errors_explained,
     opened_testbed,
 )
 from inagg_testbed.cli.outputs import JsonOption, Outputs, PlotOption
 from inagg_testbed.network.fabric import MAX_HOSTS
+from inagg_testbed.network.switch_options import SwitchOptions
 from inagg_testbed.terminal import ProgressView, print_table
 
 app = typer.Typer()
@@ -62,6 +64,7 @@ def jobs(
     switch: SummingSwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
+    threads: ThreadsOption = None,
     set_controller: ControllerSettingsOption = None,
 ) -> None:
     """Run several jobs at the same time that share a pool of slots.
@@ -102,6 +105,7 @@ def jobs(
                 switch=switch,
                 results=results,
                 p4=p4,
+                switch_options=SwitchOptions(threads=threads),
                 pool=pool,
                 set_controller=set_controller,
                 on_stage=view.stage,

@@ -36,6 +36,7 @@ from inagg_testbed.cli.options import (
     SettingsOption,
     SwitchOption,
     TakeOverOption,
+    ThreadsOption,
     TopologyOption,
     TopologyOrFileOption,
     TraceOption,
@@ -103,6 +104,7 @@ def demo(
     ] = False,
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
+    threads: ThreadsOption = None,
 ) -> None:
     """Train a model through the switch, and over gloo beside it.
 
@@ -135,6 +137,7 @@ def demo(
             quick=quick,
             runs=(GLOO,) if switch == "bridge" else ALL_RUNS,
             program=p4,
+            threads=threads,
         )
         with ProgressView(console) as view:
             result = run_demo(what, results, on_stage=view.stage, on_progress=view.update)
@@ -165,6 +168,7 @@ def up(
     servers: ServersOption = 0,
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
+    threads: ThreadsOption = None,
     controller: Annotated[
         bool,
         typer.Option(
@@ -205,6 +209,7 @@ def up(
         cpu_port=cpu_port,
         trace=trace,
         pcap=None if pcap is None else pcap.resolve(),
+        threads=threads,
     )
     with errors_explained():
         if topology.endswith(".json"):
@@ -339,6 +344,7 @@ def run_script(
     servers: ServersOption = 0,
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
+    threads: ThreadsOption = None,
     settings: SettingsOption = None,
     take_over: TakeOverOption = None,
     set_controller: ControllerSettingsOption = None,
@@ -369,6 +375,7 @@ def run_script(
             switch=switch,
             results=results,
             p4=p4,
+            switch_options=SwitchOptions(threads=threads),
             settings=settings,
             take_over=take_over,
             servers=servers,

@@ -140,6 +140,16 @@ PcapOption = Annotated[
         "--pcap", metavar="DIR", help="Write capture files portN_in.pcap and portN_out.pcap for each port."
     ),
 ]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        min=1,
+        max=64,
+        help="Threads of each switch (of the model); by default as many as suit the processors.",
+    ),
+]
 TraceOption = Annotated[
     bool, typer.Option("--trace", help="Print the path of each packet through the program; slow.")
 ]

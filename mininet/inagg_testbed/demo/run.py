@@ -28,6 +28,7 @@ from inagg_testbed.network import traffic
 from inagg_testbed.network.fabric import STAR, Fabric, RankOrder
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.requirements import SwitchKind
+from inagg_testbed.network.switch_options import SwitchOptions
 from inagg_testbed.network.testbed import GlooPath, Testbed, open_testbed
 from inagg_testbed.network.traffic import LinkBytes
 from inagg_testbed.network.training_run import OnProgress, follow_training, values_by_step
@@ -72,6 +73,7 @@ class Demo:
     quick: bool = False  # too few steps for meaningful figures
     runs: Sequence[TrainingSpec] = ALL_RUNS
     program: Path | None = None
+    threads: int | None = None  # of each switch; None: it chooses
 
     @property
     def fabric(self) -> Fabric:
@@ -149,6 +151,7 @@ def run_demo(
         results_root=results_root,
         switch=demo.switch,
         program=demo.program,
+        switch_options=SwitchOptions(threads=demo.threads),
         on_stage=on_stage,
     ) as testbed:
         runs = [train(testbed, spec, demo.steps, on_progress) for spec in demo.runs]

@@ -17,7 +17,7 @@ WORDS_MACRO = "WORDS"  # of inagg.p4
 class SwitchOptions:
     """Options of `inagg-switch run` that a user gives to all switches of a testbed.
 
-    pcap: folder for captures; with several switches it gets a folder for each.
+    pcap: folder for captures; with several switches it gets a folder for each. threads: None leaves it to each switch.
     """
 
     define: Sequence[str] = ()
@@ -25,9 +25,14 @@ class SwitchOptions:
     cpu_port: int | None = None
     trace: bool = False
     pcap: Path | None = None
+    threads: int | None = None
 
     def check(self, kind: SwitchKind, fabric: Fabric, *, controlled: bool) -> None:
         """Raise ConfigurationError if the kind of switch, its ports, or inagg's controller do not allow the options."""
+        if kind != "model" and self.threads is not None:
+            raise ConfigurationError(f"--threads is for the switch model; --switch {kind} has no such option")
+        if self.threads is not None and self.threads.bit_count() != 1:
+            raise ConfigurationError(f"--threads {self.threads}: a switch has 1, 2, 4, ... 64 threads")
         if kind == "bridge" and self != NO_OPTIONS:
             raise ConfigurationError(
                 "--cpu-port, --define, --include, --trace and --pcap need a switch that runs P4 programs; a bridge"
@@ -50,6 +55,11 @@ class SwitchOptions:
     def compiling(self) -> list[str]:
         """The compiler's part; p4c's options have the same letters."""
         return [*(f"-D{text}" for text in self.define), *(f"-I{folder}" for folder in self.include)]
+
+    @property
+    def threads_option(self) -> list[str]:
+        """The option of `inagg-switch run` and `inagg-switch compile`."""
+        return [] if self.threads is None else ["--threads", str(self.threads)]
 
     def captures(self, fabric: Fabric, switch: str) -> Path | None:
         """The folder for a switch's captures."""

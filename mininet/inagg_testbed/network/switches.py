@@ -132,7 +132,7 @@ class ModelSwitch:
         """See SwitchTarget."""
         folder = results / "p4"
         compiler = [command_path("inagg-switch"), "compile", *_compiling(mtu, self.controlled, self.options)]
-        compile_program([*compiler, str(self.program), "-o", str(folder)])
+        compile_program([*compiler, *self.options.threads_option, str(self.program), "-o", str(folder)])
         return Pipeline(folder / "p4info.txtpb", folder / self.program.name)
 
     def start(
@@ -169,6 +169,7 @@ def start_model(
     command += ["--stats", str(results / f"{_named(network, 'ports', switch)}.json")]
     command += [] if network.spec.offloads else ["--no-offloads"]
     command += ["--trace"] if options.trace else []
+    command += options.threads_option
     captures = options.captures(network.fabric, switch)
     command += [] if captures is None else ["--pcap", str(captures)]
     return _start(network, switch, command, results)

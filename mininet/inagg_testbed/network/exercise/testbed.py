@@ -107,7 +107,7 @@ class ExerciseSwitches:
 def compiled(results: Path, program: Path, options: SwitchOptions) -> Pipeline:
     """Compile a program of an exercise. Raises ProcessFailedError with the compiler's messages."""
     folder = results / "p4" / program.stem
-    compiler = [command_path("inagg-switch"), "compile", *options.compiling]
+    compiler = [command_path("inagg-switch"), "compile", *options.compiling, *options.threads_option]
     compile_program([*compiler, str(program), "-o", str(folder)])
     return Pipeline(folder / "p4info.txtpb", folder / program.name)
 
