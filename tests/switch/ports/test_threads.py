@@ -72,10 +72,10 @@ def load(source: str, threads: int = THREADS) -> Switch:
 class Opened:
     net: Network
     ports: Ports
-    stack: ExitStack
+    programs: ExitStack
 
     def run(self, source: str, threads: int = THREADS) -> Switch:
-        program = self.stack.enter_context(load(source, threads))
+        program = self.programs.enter_context(load(source, threads))
         self.ports.set_program(program)
         return program
 
@@ -100,16 +100,16 @@ class Opened:
 
 @pytest.fixture
 def open_ports(network: MakeNetwork) -> Iterator[Callable[..., Opened]]:
-    with ExitStack() as stack:
+    with ExitStack() as programs, ExitStack() as running:  # a program lives longer than the ports that run it
 
         def make(options: PortOptions) -> Opened:
             net = network(HOSTS)
             with net.inside(net.switch):
                 specs = [PortSpec(number, net.port_interface(number)) for number in range(1, HOSTS + 1)]
                 ports = Ports(specs, options)
-                stack.callback(ports.stop)
+                running.callback(ports.stop)
                 ports.start()
-            return Opened(net, ports, stack)
+            return Opened(net, ports, programs)
 
         yield make
 
