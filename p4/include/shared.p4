@@ -223,7 +223,9 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
         @stripe(slot >> RUN_BITS) {
             load_slot();
             bool own = epoch == hdr.inagg.epoch && chunk == hdr.inagg.chunk;
-            expired = standard_metadata.ingress_global_timestamp - taken_at > expiry;
+            // A packet that took the slot on another thread of the switch may have a later time than this one.
+            expired = standard_metadata.ingress_global_timestamp > taken_at &&
+                      standard_metadata.ingress_global_timestamp - taken_at > expiry;
             if (meta.from_parent && meta.query) {
                 answer_unexpected.count(port);    // they go past the switch
                 mark_to_drop(standard_metadata);

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -115,9 +116,16 @@ class PortOptions:
     threads: int | None = 1
 
 
+def threads_of(options: PortOptions, ports: int) -> int:
+    """How many threads a switch with these options has."""
+    if options.threads is not None:
+        return options.threads
+    return 1 if options.priority_queues > 1 else suitable_threads(ports)
+
+
 def suitable_threads(ports: int) -> int:
-    """How many threads suit a switch on this machine. Its hosts mostly run here too, and need more processors than
-    the switch; with fewer than eight they need all but one. Beyond eight threads they are slower than the switch."""
+    """How many threads suit a switch on this machine. Its hosts mostly run here too: with fewer than eight processors
+    the hosts need all but one. Eight threads are faster than the hosts."""
     processors = len(os.sched_getaffinity(0))
     return 1 << max(1, min(processors // 4, ports, 8)).bit_length() - 1
 
@@ -173,7 +181,7 @@ def _open(
 
 
 def _check_options(specs: Sequence[PortSpec], options: PortOptions) -> None:
-    threads = 1 if options.threads is None else options.threads
+    threads = threads_of(options, len(specs))
     check_threads(threads)
     if not 1 <= options.priority_queues <= MAX_PRIORITY_QUEUES:
         raise PortError(
@@ -204,7 +212,8 @@ class Ports:
     """The ports of one switch. Frames are dropped (and counted) until a program is set."""
 
     def __init__(self, specs: Sequence[PortSpec], options: PortOptions | None = None) -> None:
-        """Open all ports. Raises PortError if one cannot be opened; none is open then."""
+        """Open all ports. Raises PortError if one cannot be opened; none is open then. Raises SwitchError for a wrong
+        number of threads."""
         options = options or PortOptions()
         _check_options(specs, options)
         self.cpu_port = options.cpu_port
@@ -212,7 +221,8 @@ class Ports:
         self._ids = {spec.id for spec in specs}
         # Whether the number of threads was left to this class: then a program for one thread may run too.
         self.chose_threads = options.threads is None
-        self.threads = suitable_threads(len(specs)) if options.threads is None else options.threads
+        self.threads = threads_of(options, len(specs))
+        self._has_limits = False
         self._loops = _open_all(specs, options, self.threads)
         self._first = self._loops[0]
         self._fan_outs = [FanOutDevices(loop) for loop in self._loops]
@@ -247,15 +257,34 @@ class Ports:
         for more threads than the ports have."""
         if program.threads > self.threads:
             raise PortError(f"a program of {program.threads} threads: the ports have {self.threads}")
-        # No frame is received twice: the other threads have no frames while thread 0 may have all.
-        first, *others = self._loops
-        for loop in others:
-            loop.set_program(0, 0, 1)
-        first.set_program(program.api_address, program.handle, program.threads)
-        for loop in others:
-            loop.set_program(program.api_address, program.handle, program.threads)
+        if self._has_limits and program.threads > 1:
+            raise PortError(f"a program of {program.threads} threads: queues with limits need one")
+        others = self._loops[1:]
+        try:
+            if not self._is_divided_as(program):
+                # No frame is received twice: the other threads have no frames while thread 0 may have all. Some may be
+                # received by none.
+                for loop in others:
+                    loop.set_program(0, 0, 1)
+            for loop in self._loops:
+                loop.set_program(program.api_address, program.handle, program.threads)
+        except OSError as error:
+            for loop in self._loops:
+                with suppress(OSError):
+                    loop.set_program(0, 0, 1)
+            self._program = None
+            raise PortError(f"the frames cannot be divided among the threads: {error.strerror}") from None
         # After the lines above, because this assignment may free the previous program.
         self._program = program
+
+    def _is_divided_as(self, program: LoadedProgram) -> bool:
+        """Whether the threads have the same frames with a program as with the present one."""
+        if self._program is None:
+            return program.threads == 1
+        before = (self._program.api_address, self._program.threads)
+        return (
+            before == (program.api_address, program.threads) or self._program.threads == program.threads == 1
+        )
 
     def statistics(self) -> list[PortStatistics]:
         """The counts of every port, in the order of the constructor's list."""
@@ -295,16 +324,18 @@ class Ports:
         """Set the rate at which a port's queue sends; 0: as fast as the link. None: of all ports, or priorities. Raises
         PortError."""
         self._check_queue(port, priority)
+        self._has_limits = True
         self._first.limit_queues(port, priority, packets_per_second=packets_per_second)
 
     def set_queue_depth(self, packets: int, port: int | None = None, priority: int | None = None) -> None:
         """Set how many packets a port's queue holds; 0: as many as fit. The rest is set_queue_rate()'s."""
         self._check_queue(port, priority)
+        self._has_limits = True
         self._first.limit_queues(port, priority, depth=packets)
 
     def _check_queue(self, port: int | None, priority: int | None) -> None:
-        if len(self._loops) > 1:
-            raise PortError("queues with limits need a switch of one thread")
+        if self._program is not None and self._program.threads > 1:
+            raise PortError("queues with limits need a program of one thread: --threads 1")
         if port is not None and port not in self._ids:
             raise PortError(f"there is no port {port}")
         if priority is not None and priority >= self._priority_queues:

@@ -74,8 +74,8 @@ class Switch:
     """One running program. Thread-safe. close() or the end of a `with` block frees it."""
 
     def __init__(self, compiled: Compiled, seed: int = 0, threads: int = 1, *, or_one: bool = False) -> None:
-        """threads: how many of native callers, such as ports, may run packets at once. or_one: one, if the program does
-        not say how several may (docs/switch.md); otherwise raises SwitchError then."""
+        """threads: how many native callers, such as ports, may run packets at once (docs/switch.md). or_one: one if the
+        program cannot have several; without it that raises SwitchError."""
         self._compiled = compiled
         self._on_trace: Callable[[str], None] | None = None
         self._write_trace = abi.TextFunction(self._trace_line)

@@ -64,8 +64,7 @@ class Engine {
     // Makes the datagrams to send next, in `memory`, one behind the other; as many as fit there and into
     // `out`. Returns their number. `memory` has room for one at least. Datagrams of staged blocks stand in
     // their Staging instead. All are for one thread of a switch. If the ways are apart, each datagram's
-    // destination is its way, and new
-    // chunks of one way are together.
+    // destination is its way, and new chunks of one way are together.
     std::size_t to_send(std::span<std::byte> memory, std::span<Outgoing> out);
     // The first `count` of those have left.
     void sent(std::size_t count, double now);

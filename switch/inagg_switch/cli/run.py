@@ -167,14 +167,23 @@ def run(
     from inagg_switch.console.interpreter import Interpreter
     from inagg_switch.console.server import ConsoleServer
     from inagg_switch.p4runtime.server import SwitchServer
-    from inagg_switch.ports import PortOptions, Ports, PortSpec, suitable_threads
+    from inagg_switch.ports import PortOptions, Ports, PortSpec, threads_of
     from inagg_switch.switch import Switch
 
     _configure_logging(log_level)
     tls = _tls(tls_certificate, tls_key, tls_client_ca)
     specs = [PortSpec.parse(text) for text in port]
     defines = parse_defines(define)
-    count = suitable_threads(len(specs)) if threads is None else threads
+    options = PortOptions(
+        offloads=offloads,
+        fan_out=fan_out,
+        threads=threads,
+        cpu_port=cpu_port,
+        priority_queues=priority_queues,
+        captures=pcap,
+        captures_by_interface=pcap_by_interface,
+    )
+    count = threads_of(options, len(specs))
     loaded = config = None
     if program is not None:
         check_readable(program)
@@ -189,15 +198,6 @@ def run(
                 or_one=threads is None,
             )
     end = _End()
-    options = PortOptions(
-        offloads=offloads,
-        fan_out=fan_out,
-        threads=threads,
-        cpu_port=cpu_port,
-        priority_queues=priority_queues,
-        captures=pcap,
-        captures_by_interface=pcap_by_interface,
-    )
     ports = Ports(specs, options)
     on_trace = _trace_printer(end) if trace else None
     try:

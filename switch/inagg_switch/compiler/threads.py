@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds whether several threads may run a program, and which frames each should have.
 
-Threads share registers and nothing else that changes. `@stripe(n) {...}` says that no block with another n uses the
-same register cells at that time: the runtime lets one thread at a time into a stripe. A header field with `@steer(n)`
-tells frames apart: those whose field is the same without its last n bits should go to the same thread, so that its
-registers stay in that processor's cache. Frames that the parser does not follow to that field go to thread 0.
+Threads share registers and nothing else that changes. `@stripe(n) {...}` says that, while a thread is in it, no block
+with another n uses the same register cells: the runtime lets one thread at a time into a stripe. A header field with
+`@steer(n)` tells frames apart: those whose field is the same without its last n bits should go to the same thread, so
+that its registers stay in that processor's cache. Frames that the parser does not follow to that field go to thread 0.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,6 @@ from dataclasses import dataclass, field, replace
 from inagg_switch.compiler import ir, primitives
 from inagg_switch.compiler import types as t
 from inagg_switch.errors import CompileError
-
-_STEER = "steer"
-_WIDTHS = (8, 16, 32)
 
 
 @dataclass(frozen=True)
@@ -33,8 +30,9 @@ class Steering:
 
 def one_thread(program: ir.Program) -> str | None:
     """Why one thread alone may run the program; None if several may. Raises CompileError for a wrong @steer."""
+    steered = steering(program)
     reason = _Uses(program).reason()
-    if reason is None and steering(program) is None:
+    if reason is None and steered is None:
         return "no header field that its parser always finds at the same place has @steer(n)"
     return reason
 
@@ -57,43 +55,60 @@ class _Uses:
             if isinstance(made, ir.Meter | ir.DirectMeter):
                 return f"meter {made.full_name} counts all packets in one place"
         for block in self._program.pipeline.values():
-            self._block(block, striped=False)
+            self._code(block, striped=False)
         return self._reasons[0] if self._reasons else None
 
-    def _block(self, block: ir.Block, *, striped: bool) -> None:
-        if (id(block), striped) in self._seen:
-            return
-        self._seen.add((id(block), striped))
-        actions = {action.name: action for action in block.actions}
-        self._nodes(block.body, actions, striped=striped)
-        for state in block.states:
-            for node in (*state.body, *state.subjects):
-                self._nodes(node, actions, striped=striped)
+    def _is_new(self, code: ir.Block | ir.Function | ir.Action | ir.Table, *, striped: bool) -> bool:
+        known = (id(code), striped) in self._seen
+        self._seen.add((id(code), striped))
+        return not known
 
-    def _nodes(self, node: ir.Node, actions: dict[str, ir.Action], *, striped: bool) -> None:
+    def _code(self, code: ir.Block | ir.Function, *, striped: bool) -> None:
+        if not self._is_new(code, striped=striped):
+            return
+        if isinstance(code, ir.Function):
+            self._node(code.body, {}, striped=striped)
+            return
+        actions = {action.name: action for action in code.actions}
+        parts: list[ir.Node] = [*code.members, code.body]
+        for state in code.states:
+            parts += [*state.body, *state.subjects]
+        for node in parts:
+            self._node(node, actions, striped=striped)
+
+    def _node(self, node: ir.Node, actions: dict[str, ir.Action], *, striped: bool) -> None:
+        """Visits a node of a block with these actions."""
         if isinstance(node, ir.Striped):
             if striped:
                 self._reasons.append("it has a @stripe inside a @stripe")
-            self._nodes(node.number, actions, striped=striped)
-            self._nodes(node.body, actions, striped=True)
+            self._node(node.number, actions, striped=striped)
+            self._node(node.body, actions, striped=True)
             return
         if isinstance(node, primitives.RegisterRead | primitives.RegisterWrite) and not striped:
             self._reasons.append(f"register {node.object.full_name} is used outside of any @stripe")
         if isinstance(node, ir.TableApply):
-            for use in node.table.actions:
-                self._action(use.action, actions, striped=striped)
+            self._table(node.table, actions, striped=striped)
         if isinstance(node, ir.Call):
             if node.callee in actions:
                 self._action(actions[node.callee], actions, striped=striped)
-            elif isinstance(called := self._callees.get(node.callee), ir.Block):
-                self._block(called, striped=striped)
+            elif node.callee in self._callees:
+                self._code(self._callees[node.callee], striped=striped)
         for child in ir.children(node):
-            self._nodes(child, actions, striped=striped)
+            self._node(child, actions, striped=striped)
+
+    def _table(self, table: ir.Table, actions: dict[str, ir.Action], *, striped: bool) -> None:
+        if not self._is_new(table, striped=striped):
+            return
+        for node in (*(key.expr for key in table.keys), *table.selector):
+            self._node(node, actions, striped=striped)
+        for use in table.actions:
+            self._action(use.action, actions, striped=striped)
+            for argument in use.bound:
+                self._node(argument, actions, striped=striped)
 
     def _action(self, action: ir.Action, actions: dict[str, ir.Action], *, striped: bool) -> None:
-        if (id(action), striped) not in self._seen:
-            self._seen.add((id(action), striped))
-            self._nodes(action.body, actions, striped=striped)
+        if self._is_new(action, striped=striped):
+            self._node(action.body, actions, striped=striped)
 
 
 # --- steering

@@ -179,6 +179,8 @@ class SwitchServer:
         return program
 
     def _listen(self, program: Switch) -> None:
+        if program.threads < self._ports.threads:
+            logger.info("one thread runs the program: %s", program.one_thread)
         program.on_log(self._log.write)
         if self._trace is not None:
             program.on_trace(self._trace.write)

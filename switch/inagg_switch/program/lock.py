@@ -23,7 +23,9 @@ class ProgramLock:
         self._closed = False
         self._life = threading.Lock()  # guards the two above; never taken while the mutex is held
         self._calls_back: set[int] = set()  # the threads in a callback
-        self._raised: list[Exception] | None = None  # exceptions of callbacks, for raising(); likewise
+        self._raised: list[Exception] | None = (
+            None  # of callbacks, for raising(); written with the mutex held
+        )
 
     def refuse_callback(self) -> None:
         """Raise SwitchError if called in a callback of this program."""

@@ -66,6 +66,8 @@ def test_registers_may_be_used_in_stripes(apply: str) -> None:
         ("write();", "register I.cells is used outside"),
         ("@stripe(0) { write(); } write();", "register I.cells is used outside"),
         ("sets.apply();", "register I.cells is used outside"),
+        ("top_write(cells);", "register I.cells is used outside"),
+        ("@stripe(0) { top_write(cells); } top_write(cells);", "register I.cells is used outside"),
         (f"@stripe(0) {{ @stripe(1) {{ {WRITE} }} }}", "a @stripe inside a @stripe"),
         ("@stripe(0) { striped(); }", "a @stripe inside a @stripe"),
         ("bit<8> colour; rate.execute_meter(0, colour);", "meter I.rate counts"),
@@ -78,7 +80,8 @@ def test_what_threads_would_share_otherwise_is_named(apply: str, why: str) -> No
         table sets {{ key = {{ hdr.h.a : exact; }} actions = {{ write; NoAction; }} default_action = NoAction(); }}"""
     if "rate" not in apply:
         locals = locals.replace("meter(1, MeterType.bytes) rate;", "")
-    assert why in str(reason(apply, locals=locals))
+    top = f"void top_write(register<bit<32>> cells) {{ {WRITE} }}"
+    assert why in str(reason(apply, locals=locals, top=top))
 
 
 def test_egress_is_looked_at_too() -> None:

@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """A switch of several threads: they divide the frames of all ports, and each frame runs on one of them."""
 
+import errno
+import itertools
 import logging
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scapy.utils import rdpcap
 
 from inagg_switch import Switch, SwitchError
+from inagg_switch._ports import PacketLoop
 from inagg_switch.compiler.parse.preprocess import preprocess_text
-from inagg_switch.ports import PortError, PortOptions, Ports, PortSpec, suitable_threads
+from inagg_switch.ports import PortError, PortOptions, Ports, PortSpec, suitable_threads, threads_of
 from tests.switch.network import MakeNetwork, Network
 from tests.switch.snippets import v1program
 from tests.waiting import wait_until
@@ -162,36 +167,36 @@ def test_frames_that_are_no_thread_s_are_thread_0_s(open_ports: Callable[..., Op
 def test_no_frame_runs_twice_while_programs_change(open_ports: Callable[..., Opened]) -> None:
     opened = open_ports(PortOptions(threads=THREADS))
     over = threading.Event()
-    counts: list[int] = []
+    numbers = itertools.count()
     programs = [opened.run(COUNT)]
 
     def send(raw: socket.socket) -> None:
-        count = 0
         while not over.is_set():
-            raw.send(frame(count % 2**16))
-            count += 1
-        counts.append(count)
+            number = next(numbers)
+            raw.send(frame(number % 2**16)[:16] + struct.pack("!Q", number) + bytes(40))
 
     def has_sent(count: int) -> bool:
         return opened.sent() > count
 
     def change() -> None:
-        for source, threads in [(PLAIN, 1), (COUNT, 4), (COUNT, 2), (PLAIN, 1), (COUNT, 2), (COUNT, 4)] * 2:
+        for source, threads in [(PLAIN, 1), (COUNT, 4), (COUNT, 4), (COUNT, 2), (PLAIN, 1), (COUNT, 4)] * 2:
             before = opened.sent()
             programs.append(opened.run(source, threads))
             wait_until(partial(has_sent, before + 500), "frames run through the new program")
         over.set()
 
-    changer = threading.Thread(target=change)
-    changer.start()
-    opened.from_hosts(send)
-    changer.join()
-
-    def ran() -> int:
-        return sum(program.register("numbers")[number] for program in programs for number in range(NUMBERS))
-
-    wait_until(lambda: ran() == opened.sent(), "what ran is sent")
-    assert len(programs) * 500 < ran() <= sum(counts)
+    with opened.net.packet_socket(2) as receiver:
+        changer = threading.Thread(target=change)
+        changer.start()
+        opened.from_hosts(send)
+        changer.join()
+        found: Counter[bytes] = Counter()
+        receiver.settimeout(1)
+        with suppress(TimeoutError):
+            while True:
+                found[receiver.recv(2000)[16:24]] += 1
+    assert len(found) > len(programs) * 500
+    assert set(found.values()) == {1}
 
 
 def test_packets_of_all_threads_reach_the_cpu_port(open_ports: Callable[..., Opened]) -> None:
@@ -264,7 +269,37 @@ def test_a_program_of_more_threads_than_ports_have_is_refused(network: MakeNetwo
         ports.stop()
 
 
-def test_an_interface_that_is_missing_for_a_later_thread_opens_none(network: MakeNetwork) -> None:
-    net = network(2)
-    with net.inside(net.switch), pytest.raises(PortError, match="no such interface"):
-        Ports([PortSpec(1, net.port_interface(1)), PortSpec(2, "nothere")], PortOptions(threads=2))
+def test_ports_that_cannot_be_opened_for_a_later_thread_are_closed(
+    network: MakeNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = network(1)
+    made: list[PacketLoop] = []
+
+    def open_one(*arguments: Any, **options: Any) -> PacketLoop:
+        if made:
+            raise OSError(errno.EMFILE, "port 1@port1: too many")
+        made.append(PacketLoop(*arguments, **options))
+        return made[0]
+
+    monkeypatch.setattr("inagg_switch.ports.PacketLoop", open_one)
+    with net.inside(net.switch), pytest.raises(PortError, match="port 1@port1: Too many open files"):
+        Ports([PortSpec(1, net.port_interface(1))], PortOptions(threads=2))
+    assert made[0].next_event() is None  # it has been stopped
+
+
+def test_several_priority_queues_take_one_thread_on_any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(32)))
+    assert threads_of(PortOptions(threads=None), 20) == 8
+    assert threads_of(PortOptions(threads=None, priority_queues=2), 20) == 1
+    assert threads_of(PortOptions(threads=4), 20) == 4
+
+
+def test_queues_with_limits_and_several_threads_exclude_each_other(open_ports: Callable[..., Opened]) -> None:
+    opened = open_ports(PortOptions(threads=2))
+    opened.run(COUNT, 2)
+    with pytest.raises(PortError, match="need a program of one thread"):
+        opened.ports.set_queue_rate(100)
+    opened.run(PLAIN, 1)
+    opened.ports.set_queue_rate(100_000)
+    with pytest.raises(PortError, match="queues with limits need one"):
+        opened.run(COUNT, 2)

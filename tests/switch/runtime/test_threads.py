@@ -67,6 +67,21 @@ def test_no_addition_of_threads_at_once_is_lost(program: Switch) -> None:
     assert [counted[thread] for thread in range(THREADS)] == [(passes * 2, passes * 16)] * THREADS
 
 
+def test_traced_threads_at_once_run_one_packet_after_the_other() -> None:
+    with make(traced=True) as program:
+        packets = [(1, frame(stripe, thread)) for thread in range(THREADS) for stripe in (0, 1)]
+        run_bench(program.api_address, program.handle, THREADS, packets, 0, 2000, None, 1)
+        each = 2000 * len(packets)
+        assert [program.register("cells")[cell] for cell in range(4)] == [each, each, 0, 0]
+
+
+def test_who_has_locked_the_program_may_run_packets_of_several_threads(program: Switch) -> None:
+    with program.locked():
+        for thread in range(THREADS):
+            program.process(1, frame(0, 0), thread=thread)
+    assert program.register("cells")[0] == THREADS
+
+
 def test_every_thread_has_every_entry_and_their_hits_add_up(program: Switch) -> None:
     program.insert("directly", {"hdr.h.stripe": 2}, "NoAction")
     for thread in range(THREADS):

@@ -82,7 +82,8 @@ void PacketLoop::refresh_link(Port& port) {
             report_link(port, false, "the interface is back");
         } catch (const std::system_error& error) {
             detach(port);
-            report_link(port, true, std::string("the interface is back but cannot be used: ") + error.what());
+            events().push(event_of(port, true,
+                                   std::string("the interface is back but cannot be used: ") + error.what()));
         }
         return;
     }

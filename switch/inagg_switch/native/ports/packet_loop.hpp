@@ -4,12 +4,13 @@
 //
 // The loop waits in epoll, receives a burst from one port, runs the program on each frame of the burst with
 // its thread of the program locked, and then, unlocked, has the outbox send the frames that the program
-// emitted. Every packet sees the effects of all packets before it that use the same registers, as with BMv2's
-// single ingress thread, so `@atomic` needs no implementation.
+// emitted. Every packet sees the effects of all packets before it, as with BMv2's single ingress thread, so
+// `@atomic` needs no implementation.
 //
 // Several loops can serve one switch. Each has its own thread of the program (runtime/program.h), and its own
 // sockets, queues and fan-out devices for all ports; its sockets receive the frames of its thread
-// (steering.hpp). Loops share capture files, events and packets to the controller.
+// (steering.hpp). Then a packet sees the effects of those before it in its own thread and in its stripes.
+// Loops share capture files, events and packets to the controller.
 #ifndef INAGG_SWITCH_PORTS_PACKET_LOOP_HPP
 #define INAGG_SWITCH_PORTS_PACKET_LOOP_HPP
 

@@ -83,7 +83,10 @@ void unlock_thread(void* handle, std::uint32_t thread) { threads(handle).program
 void process(void* handle, std::uint32_t thread, std::uint32_t port, const std::uint8_t* frame,
              std::size_t length, std::uint64_t now_us, const isw_late* late, isw_emit_fn emit,
              isw_queue_fn queue, void* ctx) {
-    threads(handle).programs[thread]->process(port, frame, length, now_us, late, emit, queue, ctx);
+    ProgramBase& one = *threads(handle).programs[thread];
+    one.process(port, frame, length, now_us, late, emit, queue, ctx);
+    // Who holds the mutexes of all threads may go on with another one, which must not wait for this one.
+    if (one.is_held_again()) one.stripe.leave();
 }
 
 int table_insert(void* handle, std::uint32_t table, const isw_match* match, std::int32_t priority,

@@ -86,6 +86,8 @@ class ProgramBase {
         mutex_.lock();
         ++depth_;
     }
+    // Whether the mutex is held more than once.
+    bool is_held_again() const { return depth_ > 1; }
     void unlock() {
         if (--depth_ == 0) stripe.leave();
         mutex_.unlock();

@@ -27,7 +27,8 @@
 // run with the mutexes of the call held; those of process() may run on several threads at once.
 //
 // The threads share registers: a thread enters a stripe (@stripe in the P4 program) before it uses the cells
-// of the stripe, and leaves it when it enters another one or unlocks; meanwhile others wait. All else that a
+// of the stripe, and leaves it when it enters another one or unlocks; meanwhile others wait. So a caller with
+// all mutexes unlocks between packets of different threads, or holds the mutexes twice. All else that a
 // packet changes, each thread has for itself: counters are added up when they are read. Entries, groups and
 // sessions are the same in all.
 #ifndef INAGG_SWITCH_PROGRAM_H

@@ -45,6 +45,17 @@ class StripeLock {
     void leave() {
         if (held_ != nullptr) std::exchange(held_, nullptr)->unlock();
     }
+    // Leaves the stripe at the end of its block.
+    class Leaving {
+      public:
+        explicit Leaving(StripeLock& stripe) : stripe_(stripe) {}
+        ~Leaving() { stripe_.leave(); }
+        Leaving(const Leaving&) = delete;
+        Leaving& operator=(const Leaving&) = delete;
+
+      private:
+        StripeLock& stripe_;
+    };
     // The number of the stripe that was entered last.
     std::uint32_t current() const { return current_; }
 

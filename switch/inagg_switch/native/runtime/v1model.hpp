@@ -68,6 +68,7 @@ class V1Pipeline : public V1Program {
         auto& self = static_cast<Derived&>(*this);
 #ifdef ISW_TRACED
         const std::lock_guard one_packet(shared.trace_mutex);
+        const StripeLock::Leaving at_the_end(stripe);  // others wait for the mutex above with no stripe held
 #endif
         if (stopped()) {
             ISW_TRACE("packet of " + std::to_string(length) + " bytes received on port " +
