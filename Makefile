@@ -5,6 +5,7 @@
 # make test-long  the tests and cases with the marker long: other ways of summing, other places of a fault, installations
 # make check   style, types, formatting
 # make bench   all-reduce compared with gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
+# make bench-cores  the same by threads of the switch, for machines with many processors: results/cores/ (half an hour)
 # make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes), or with
 #              AGGREGATION=shared or server in the other ways
 # make exit-hunt  end programs in every state of a group, in every way, on a busy machine; ENDINGS=100 (an hour)
@@ -51,7 +52,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test test-long torch-suite exit-hunt attack explore check bench wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize
+.PHONY: setup demo test test-long torch-suite exit-hunt attack explore check bench bench-cores wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize
 
 setup:
 	@scripts/setup
@@ -111,6 +112,11 @@ bench:
 	@$(BIN)/python -m tests.bench.numerics --json >results/bench/numerics.json
 	@$(BIN)/inagg-switch bench p4/inagg.p4 --load bench/four_workers.vectors --json >results/bench/switch.json
 	@$(ROOT) $(BIN)/inagg bench suite --folder results/bench
+
+bench-cores:
+	$(NEEDS_ROOT)
+	@scripts/setup
+	@$(ROOT) $(BIN)/python -m tests.bench.cores
 
 wheel-test:
 	$(NEEDS_ROOT)
