@@ -68,7 +68,7 @@ class Controller:
 
     def next(self) -> Received:
         """The next message of the stream, or the error that ended it."""
-        return self.received.get(timeout=10)
+        return self.received.get(timeout=30)  # a switch may compile its program first
 
     def write(self, *updates: Update, **fields: int) -> None:
         request = p4runtime_pb2.WriteRequest(**{"device_id": 1, **fields})

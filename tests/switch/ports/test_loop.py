@@ -40,7 +40,7 @@ class OpenPorts(Protocol):
     def __call__(self, hosts: int, options: PortOptions | None = None) -> tuple[Network, Ports]: ...
 
 
-@pytest.fixture(params=[1, 2, 3], ids=lambda n: f"{n}threads")
+@pytest.fixture(params=[1, 2, 4], ids=lambda n: f"{n}threads")
 def open_ports(
     network: MakeNetwork, hub_program: MakeHub, request: pytest.FixtureRequest
 ) -> Iterator[OpenPorts]:
@@ -48,7 +48,7 @@ def open_ports(
 
     def make(hosts: int, options: PortOptions | None = None) -> tuple[Network, Ports]:
         net = network(hosts)
-        options = replace(options or PortOptions(), threads=min(request.param, hosts))
+        options = replace(options or PortOptions(), threads=request.param)
         with net.inside(net.switch):
             ports = Ports([PortSpec(n, net.port_interface(n)) for n in range(1, hosts + 1)], options)
             opened.append(ports)
