@@ -3,9 +3,9 @@
 
 #include <arpa/inet.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
-#include <latch>
 #include <memory>
 #include <thread>
 
@@ -19,7 +19,7 @@ void count_packet(void* sent, uint32_t, const uint8_t*, size_t, size_t, size_t, 
 }
 
 // The frames of one thread.
-class Worker {
+class alignas(2 * 64) Worker {  // no line of cache with another's, nor its neighbour that is fetched with it
   public:
     Worker(const isw_api* api, void* program, uint32_t threads, uint32_t thread, const BenchLoad& load)
         : api_(api), program_(program), thread_(thread), load_(load), frames_(load.frames) {
@@ -78,15 +78,21 @@ BenchResult run_bench(const isw_api* api, void* program, uint32_t threads, const
     for (uint32_t thread = 0; thread < threads; ++thread) {
         workers.push_back(std::make_unique<Worker>(api, program, threads, thread, load));
     }
-    std::latch ready(threads);
+    // They look rather than sleep: who is woken may begin on the processor of who woke it.
+    std::atomic<uint32_t> ready{0};
+    const auto wait_for_all = [&ready, threads] {
+        ++ready;
+        while (ready < threads) {
+        }
+    };
     std::vector<std::jthread> others;
     for (uint32_t thread = 1; thread < threads; ++thread) {
-        others.emplace_back([&ready, &worker = *workers[thread]] {
-            ready.arrive_and_wait();
+        others.emplace_back([&wait_for_all, &worker = *workers[thread]] {
+            wait_for_all();
             worker.run();
         });
     }
-    ready.arrive_and_wait();
+    wait_for_all();
     const auto start = std::chrono::steady_clock::now();
     workers.front()->run();
     others.clear();
