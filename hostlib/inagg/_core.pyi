@@ -98,7 +98,9 @@ class Sockets:
 
     The first is either bound by the transport to `local` (ip, port; port 0 selects one) or given as `socket_fd`, the
     descriptor of a bound socket, so that a worker can register its port before it knows its epoch. `results_fd` is the
-    descriptor of a second socket, bound to the job's multicast address.
+    descriptor of a second socket, bound to the job's multicast address. `more`: of each further packet thread these two
+    descriptors. All first sockets have the same address and SO_REUSEPORT; the kernel gives each the results of some
+    chunks.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Sockets:
         local: tuple[str, int] | None = None,
         socket_fd: int | None = None,
         results_fd: int | None = None,
+        more: Sequence[tuple[int, int | None]] = (),
     ) -> None: ...
 
 class EngineStats(TypedDict):
@@ -150,6 +153,7 @@ class TransportStats(EngineStats):
     multicast_received: int  # datagrams at the job's multicast address
     unicast_in_a_row: int  # awaited results at this worker's own address since the last of those
     segmentation: bool  # several datagrams go to the kernel in one message (UDP_SEGMENT)
+    packet_threads: int
     receive_buffer_bytes: int  # as granted by the kernel
     receive_buffer_wanted_bytes: int  # needed for a full window of results
     # Time with a collective in progress in which the thread only waited
@@ -159,8 +163,8 @@ class TransportStats(EngineStats):
     answers_s: float  # for results
     # The highest rate of results over a tenth of a second, in bytes of Ethernet frames per second
     peak_rate: float
-    processor_s: float  # time that the thread ran
-    processor_wait_s: float  # time that it waited for a processor
+    processor_s: float  # time that the packet threads ran, added up
+    processor_wait_s: float  # time that they waited for a processor
 
 @final
 class Staging:
@@ -233,7 +237,8 @@ class Engine:
 
     `member`: the rank's number among the members of the switch that it sends to; None: its rank.
     `ways`: number of roots or servers that share the job's chunks. `ways_apart`: the worker sends to each. `threads`:
-    as of `Route`. `home`: the way to the server in its own process, to which it sends past the switch.
+    as of `Route`. `packet_threads`: of the worker; here they take turns. `home`: the way to the server in its own
+    process, to which it sends past the switch.
     `first_chunk` is 0 in a real job (protocol 7); tests set it to cross the wraparound of chunk numbers.
     """
 
@@ -246,6 +251,7 @@ class Engine:
         ways: int = 1,
         ways_apart: bool = False,
         threads: int = 1,
+        packet_threads: int = 1,
         home: int | None = None,
         policy: RetransmissionPolicy = ...,
     ) -> None: ...

@@ -11,6 +11,7 @@ from typing import Any, Self
 _GAUGES = frozenset(
     {
         *("job", "rank", "aggregation", "lane_bits", "half_lane_bits", "narrowest_lane_bits", "segmentation"),
+        "packet_threads",
         *("longest_wait_s", "longest_wait_context"),
         *("goodput", "peak_rate", "link_rate"),
         *("window", "window_limit", "in_flight", "unicast_in_a_row"),

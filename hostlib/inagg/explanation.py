@@ -207,7 +207,8 @@ def _divide_transfer(
     # In the rest the thread runs, waits for a processor, or sleeps until packets come. The first two are taken from
     # window and answers in proportion, because the state in which it woke up is unknown.
     rest = window + answers
-    times["processors"] = min(figures["processor_s"] + figures["processor_wait_s"], rest)
+    awake = figures["processor_s"] + figures["processor_wait_s"]
+    times["processors"] = min(awake / figures["packet_threads"], rest)
     asleep = 1 - times["processors"] / rest if rest > 0 else 0.0
     # A round trip is the least RTT plus the time in queues; this host attributes the queues to the switch.
     queued = answers * asleep * queueing / figures["srtt_s"] if full and queueing > 0 else 0.0

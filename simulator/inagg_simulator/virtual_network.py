@@ -200,11 +200,13 @@ def make_workers(
     ways: int = 1,
     ways_apart: bool = False,
     threads: int = 1,
+    packet_threads: int = 1,
     homes: Sequence[int] = (),
     **timers: float,
 ) -> list[Engine]:
-    """The engines of all ranks. members: TreeFabric.members; None: one switch. threads: of the switches. homes: the
-    ranks that have servers in their processes, behind shared slots, by way. timers: of RetransmissionPolicy."""
+    """The engines of all ranks. members: TreeFabric.members; None: one switch. threads: of the switches.
+    packet_threads: of each rank. homes: the ranks that have servers in their processes, behind shared slots, by way.
+    timers: of RetransmissionPolicy."""
     shape = make_shape(workers, slots=slots, words=words, job=job, epoch=epoch, first_chunk=first_chunk)
     policy = RetransmissionPolicy(**timers)
     return [
@@ -215,6 +217,7 @@ def make_workers(
             ways=ways,
             ways_apart=ways_apart,
             threads=threads,
+            packet_threads=packet_threads,
             home=homes.index(rank) if rank in homes else None,
             policy=policy,
         )

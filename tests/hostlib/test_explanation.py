@@ -25,6 +25,7 @@ def figures(**given: Any) -> dict[str, Any]:
         "narrowest_lane_bits": 32,
         "link_rate": 100e6,
         "collectives_completed": 10,
+        "packet_threads": 1,
         "packets_sent": 1000,
         "packets_received": 1000,
         "bytes_received": 1000 * 1044,

@@ -35,11 +35,13 @@ struct Route {
     unsigned threads = 1;  // of the switches
 };
 
-// A worker's sockets: bound here to `local`, or given as the descriptors of bound ones.
+// A worker's sockets: bound here to `local`, or given as the descriptors of bound ones. `more`: of each
+// further packet thread the same two.
 struct Sockets {
     std::optional<IpPort> local;
     std::optional<int> socket_fd;
     std::optional<int> results_fd;  // at the job's multicast address
+    std::vector<std::pair<int, std::optional<int>>> more;
 };
 
 // Give one of both. Throws std::invalid_argument, std::system_error.

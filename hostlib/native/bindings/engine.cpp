@@ -24,7 +24,11 @@ namespace {
 // An engine, driven from Python in virtual time. It keeps the arrays given to it alive.
 class PyEngine {
   public:
-    explicit PyEngine(const EngineConfig& config) : config_(config), engine_(config) {}
+    explicit PyEngine(const EngineConfig& config) : config_(config), engine_(config) {
+        for (unsigned thread = 0; thread < config.packet_threads; ++thread) {
+            departures_.emplace_back(thread);
+        }
+    }
 
     Ticket submit(const SummedArray& array, unsigned lane_bits, bool average,
                   std::optional<std::uint64_t> stochastic, std::uint32_t context,
@@ -93,14 +97,18 @@ class PyEngine {
     std::vector<nb::bytes> to_send(double now, std::optional<std::size_t> limit) {
         engine_.advance(now);
         std::vector<nb::bytes> out;
-        std::array<Outgoing, BATCH> datagrams;
         std::vector<std::byte> memory(MAX_DATAGRAM);
-        while (engine_.anything_to_send() && out.size() < limit.value_or(SIZE_MAX)) {
-            const std::size_t made = engine_.to_send(memory, datagrams);
-            const std::size_t taken = std::min(made, limit.value_or(SIZE_MAX) - out.size());
-            std::transform(datagrams.begin(), datagrams.begin() + taken, std::back_inserter(out),
-                           [](const Outgoing& packet) { return to_bytes(packet.datagram); });
-            engine_.sent(taken, now);
+        for (unsigned thread = 0; thread < departures_.size(); ++thread) {
+            while (engine_.anything_to_send(thread) && out.size() < limit.value_or(SIZE_MAX)) {
+                Departures& departures = departures_[thread];
+                engine_.choose(memory, BATCH, departures);
+                engine_.make(departures);
+                const auto datagrams = departures.datagrams();
+                const std::size_t taken = std::min(datagrams.size(), limit.value_or(SIZE_MAX) - out.size());
+                std::transform(datagrams.begin(), datagrams.begin() + taken, std::back_inserter(out),
+                               [](const Outgoing& packet) { return to_bytes(packet.datagram); });
+                engine_.sent(departures, taken, now);
+            }
         }
         return out;
     }
@@ -129,6 +137,7 @@ class PyEngine {
 
     EngineConfig config_;
     Engine engine_;
+    std::vector<Departures> departures_;
     Ticket last_ticket_ = 0;
     std::map<Ticket, KeptAlive> alive_;
 };
@@ -140,21 +149,23 @@ void define_engine(nb::module_& m) {
         .def(
             "__init__",
             [](PyEngine* self, const JobShape& job, unsigned rank, std::optional<unsigned> member,
-               unsigned ways, bool ways_apart, unsigned threads, std::optional<unsigned> home,
-               const RetransmissionPolicy& policy) {
+               unsigned ways, bool ways_apart, unsigned threads, unsigned packet_threads,
+               std::optional<unsigned> home, const RetransmissionPolicy& policy) {
                 const EngineConfig config{.job = job,
                                           .rank = rank,
                                           .member = member.value_or(rank),
                                           .ways = {job.slots, ways},
                                           .ways_apart = ways_apart,
                                           .threads = threads,
+                                          .packet_threads = packet_threads,
                                           .home = home,
                                           .policy = policy};
                 config.validate();
                 new (self) PyEngine(config);
             },
             "job"_a, nb::kw_only(), "rank"_a, "member"_a = nb::none(), "ways"_a = 1, "ways_apart"_a = false,
-            "threads"_a = 1, "home"_a = nb::none(), "policy"_a = RetransmissionPolicy{})
+            "threads"_a = 1, "packet_threads"_a = 1, "home"_a = nb::none(),
+            "policy"_a = RetransmissionPolicy{})
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,
              "residual"_a.noconvert() = nb::none(), "now"_a = 0.0)

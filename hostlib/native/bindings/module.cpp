@@ -114,6 +114,7 @@ nb::dict to_dict(const TransportStats& stats) {
     out["multicast_received"] = stats.multicast_received;
     out["unicast_in_a_row"] = stats.unicast_in_a_row;
     out["segmentation"] = stats.segmentation;
+    out["packet_threads"] = stats.packet_threads;
     out["receive_buffer_bytes"] = stats.receive_buffer;
     out["receive_buffer_wanted_bytes"] = stats.receive_buffer_wanted;
     const auto spent = [&](Activity activity) { return stats.spent[static_cast<std::size_t>(activity)]; };

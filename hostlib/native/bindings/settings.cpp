@@ -59,8 +59,11 @@ void define_settings(nb::module_& m) {
         .def(
             "__init__",
             [](Sockets* self, const std::optional<IpPort>& local, std::optional<int> socket_fd,
-               std::optional<int> results_fd) { new (self) Sockets{local, socket_fd, results_fd}; },
-            nb::kw_only(), "local"_a = nb::none(), "socket_fd"_a = nb::none(), "results_fd"_a = nb::none());
+               std::optional<int> results_fd, std::vector<std::pair<int, std::optional<int>>> more) {
+                new (self) Sockets{local, socket_fd, results_fd, std::move(more)};
+            },
+            nb::kw_only(), "local"_a = nb::none(), "socket_fd"_a = nb::none(), "results_fd"_a = nb::none(),
+            "more"_a = std::vector<std::pair<int, std::optional<int>>>());
 }
 
 }  // namespace inagg

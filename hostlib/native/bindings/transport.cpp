@@ -29,9 +29,8 @@ namespace {
 // A transport that keeps the arrays given to it alive. The GIL guards its members.
 class PyTransport {
   public:
-    PyTransport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results, Peers peers,
-                double spin)
-        : config_(config), transport_(config, std::move(socket), std::move(results), std::move(peers), spin) {
+    PyTransport(const EngineConfig& config, std::vector<Ends> ends, Peers peers, double spin)
+        : config_(config), transport_(config, std::move(ends), std::move(peers), spin) {
         living().insert(this);
     }
 
@@ -213,14 +212,53 @@ class PyTransport {
     std::map<Ticket, KeptAlive> alive_;
 };
 
-UdpSocket connected(UdpSocket socket, const IpPort& aggregator) {
-    socket.connect({aggregator.first, aggregator.second});
-    return socket;
+// Each packet thread gets the datagrams of its own chunks.
+void steer(std::vector<Ends>& ends) {
+    const auto parts = static_cast<unsigned>(ends.size());
+    const sockaddr_in address = to_sockaddr(ends.front().socket.local_address());
+    const auto elsewhere = [&](const Ends& one) {
+        return !same(to_sockaddr(one.socket.local_address()), address);
+    };
+    if (std::ranges::any_of(ends, elsewhere)) {
+        throw std::invalid_argument("the sockets of all packet threads have one address");
+    }
+    ends.front().socket.steer_unicast(parts);
+    for (unsigned part = 0; part < parts; ++part) {
+        if (ends[part].results) {
+            ends[part].results->steer_multicast(part, parts);
+        }
+    }
 }
 
-UdpSocket prepared(UdpSocket socket) {
-    socket.prepare();
-    return socket;
+// The ends of the packet threads. One thread's first socket is connected if there is one destination, and no
+// other source. The kernel does not choose between connected sockets, so those of several threads are not.
+std::vector<Ends> ends_of(const Sockets& sockets, const Route& route) {
+    const auto& aggregator = route.aggregator;
+    const auto results_of = [&](std::optional<int> fd) {
+        std::optional<UdpSocket> results;
+        if (fd && aggregator) {
+            results.emplace(UdpSocket::duplicate_of(*fd));
+            results->connect({aggregator->first, aggregator->second});
+        }
+        return results;
+    };
+    std::vector<Ends> ends;
+    ends.push_back({open_socket(sockets.local, sockets.socket_fd), results_of(sockets.results_fd)});
+    for (const auto& [socket_fd, results_fd] : sockets.more) {
+        ends.push_back({UdpSocket::duplicate_of(socket_fd), results_of(results_fd)});
+    }
+    const bool connect = aggregator && route.servers.empty() && ends.size() == 1;
+    for (Ends& each : ends) {
+        if (connect) {
+            each.socket.connect({aggregator->first, aggregator->second});
+        } else {
+            each.socket.prepare();
+        }
+    }
+    if (ends.size() > 1) {
+        steer(ends);
+    }
+    return ends;
 }
 
 // The way whose chunks the own server sums: that of the rank's number. With racks it has a part in other
@@ -237,12 +275,13 @@ std::optional<unsigned> home_of(const Route& route, unsigned rank, const std::sh
 }
 
 // With both, the switch is the destination, and after it the server at home; all servers answer beside it.
-Peers peers_of(const Route& route, std::optional<unsigned> home) {
+// With the switch alone there are none, if the socket is connected.
+Peers peers_of(const Route& route, std::optional<unsigned> home, bool connected) {
     Peers peers;
     for (const auto& [ip, port] : route.servers) {
         (route.aggregator ? peers.sources : peers.destinations).push_back(to_sockaddr({ip, port}));
     }
-    if (route.aggregator && !route.servers.empty()) {
+    if (route.aggregator && !connected) {
         peers.destinations.push_back(to_sockaddr({route.aggregator->first, route.aggregator->second}));
         if (home) {
             const auto& [ip, port] = route.servers[*home];
@@ -272,21 +311,19 @@ void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::
         .home = home,
         .policy = policy};
     config.validate();
-    Peers peers = peers_of(route, home);
+    Peers peers = peers_of(route, home, servers.empty() && sockets.more.empty());
     peers.own_server = own;
-    std::optional<UdpSocket> results;
-    if (sockets.results_fd && aggregator) {
-        results.emplace(connected(UdpSocket::duplicate_of(*sockets.results_fd), *aggregator));
-    }
-    UdpSocket socket = open_socket(sockets.local, sockets.socket_fd);
-    new (self) PyTransport(config,
-                           aggregator && servers.empty() ? connected(std::move(socket), *aggregator)
-                                                         : prepared(std::move(socket)),
-                           std::move(results), std::move(peers), spin);
-    for (const std::optional<int> given : {sockets.socket_fd, sockets.results_fd}) {
+    new (self) PyTransport(config, ends_of(sockets, route), std::move(peers), spin);
+    const auto take_over = [](std::optional<int> given) {
         if (given) {
             const Descriptor taken_over(*given);  // the duplicate stays
         }
+    };
+    take_over(sockets.socket_fd);
+    take_over(sockets.results_fd);
+    for (const auto& [socket_fd, results_fd] : sockets.more) {
+        take_over(socket_fd);
+        take_over(results_fd);
     }
 }
 

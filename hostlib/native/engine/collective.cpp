@@ -6,12 +6,14 @@
 namespace inagg {
 namespace {
 
-std::variant<HostBlocks, StagedBlocks> blocks_of(const Request& request, const LaneFormat& format,
-                                                 std::size_t block_elements) {
+using Blocks = std::variant<HostBlocks, StagedBlocks>;
+
+Blocks blocks_of(const Request& request, const LaneFormat& format, std::size_t block_elements) {
     if (const auto* staging = std::get_if<Staging*>(&request.data)) {
-        return StagedBlocks(**staging, request.average);
+        return Blocks(std::in_place_type<StagedBlocks>, **staging, request.average);
     }
-    return HostBlocks(std::get<HostFloats>(request.data), format, block_elements, request.average);
+    return Blocks(std::in_place_type<HostBlocks>, std::get<HostFloats>(request.data), format, block_elements,
+                  request.average);
 }
 
 // The place of a block among those of an ascending list.
@@ -35,8 +37,7 @@ Collective::Collective(Ticket ticket, const Request& request, unsigned workers, 
       data_(blocks_of(request, format_, block_elements_)) {
     const std::size_t blocks = (request.elements() + block_elements_ - 1) / block_elements_;
     lead_ = std::min(slots, blocks);
-    exponents_.resize(blocks);
-    state_.resize(blocks);
+    blocks_.resize(blocks);
     scanned_ = staging() == nullptr;
     packed_ = scanned_ ? blocks : 0;
     count_chunks();
@@ -114,8 +115,8 @@ void Collective::learn_exponent(std::size_t block, const Announcement& announced
 }
 
 void Collective::know_exponent(std::size_t block) {
-    state_[block] |= EXPONENT_KNOWN;
-    ++known_;
+    blocks_[block].state |= EXPONENT_KNOWN;
+    ++progress_.known;
     if (!closed()) {
         return;
     }
@@ -131,22 +132,22 @@ void Collective::know_exponent(std::size_t block) {
 }
 
 void Collective::hear_exponent(std::size_t block, const Announcement& announced) {
-    exponents_[block] = announced.exponent;
-    unsigned state = (state_[block] & ~unsigned{SPECIAL | WIDE}) | HEARD;
+    blocks_[block].exponent = announced.exponent;
+    unsigned state = (blocks_[block].state & ~unsigned{SPECIAL | WIDE}) | HEARD;
     if ((announced.flags & (FLAG_SPECIAL | FLAG_WIDE)) != 0) {
         state |= SPECIAL;
     }
     if ((announced.flags & FLAG_WIDE) != 0) {
         state |= WIDE;
     }
-    state_[block] = static_cast<std::uint8_t>(state);
+    blocks_[block].state = static_cast<std::uint8_t>(state);
 }
 
 void Collective::learn_heard(std::size_t announced) {
     announced_ = announced;
     count_chunks();
     for (std::size_t i = 0; i < announced_; ++i) {
-        if ((state_[i] & HEARD) != 0) {
+        if ((blocks_[i].state & HEARD) != 0) {
             know_exponent(i);
         }
     }
@@ -183,7 +184,7 @@ std::uint32_t Collective::fill(const Assignment& assignment, std::span<std::byte
     const std::size_t block = assignment.block;
     const auto fill = [&](const auto& data) {
         if (assignment.role == Role::data) {
-            return data.fill(block, exponents_[block], words);
+            return data.fill(block, blocks_[block].exponent, words);
         }
         return assignment.role == Role::classes
                    ? pack_classes(format_, part(data.apart(block), assignment), words)
@@ -218,15 +219,15 @@ void Collective::take(const Assignment& assignment, std::span<const std::byte> w
     };
     const auto take = [&](const auto& data) {
         if (assignment.role == Role::data) {
-            data.take(block, exponents_[block], special(block), words);
+            data.take(block, blocks_[block].exponent, special(block), words);
         } else if (assignment.role == Role::classes) {
             apply(data, assignment.part, words);
         } else {
             // NaNs and infinities stay what they are.
             const auto& kept = results_[block];
             data.amend(block, [&](std::span<float> sums) {
-                add_outliers(format_, {exponents_[block], kept[0]}, {outlier_exponents_.at(block), words},
-                             request_.average, sums);
+                add_outliers(format_, {blocks_[block].exponent, kept[0]},
+                             {outlier_exponents_.at(block), words}, request_.average, sums);
             });
             for (std::size_t i = 1; i < kept.size(); ++i) {
                 if (!kept[i].empty()) {
@@ -256,7 +257,7 @@ bool Collective::report() {
     const Progress before = progress;
     for (; progress.known < blocks() && exponent_known(progress.known); ++progress.known) {
         const std::uint16_t flag = special(progress.known) ? Staging::SPECIAL : 0;
-        staging.agreed()[progress.known] = exponents_[progress.known] | flag;
+        staging.agreed()[progress.known] = blocks_[progress.known].exponent | flag;
     }
     while (progress.summed < blocks() && summed(progress.summed)) {
         ++progress.summed;

@@ -31,6 +31,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/cache_line.hpp"
 #include "numerics/blocks.hpp"
 #include "numerics/numerics.hpp"
 #include "numerics/staging.hpp"
@@ -81,8 +82,8 @@ class Collective {
         placed_ = true;
     }
     bool placed() const { return placed_; }
-    bool closed() const { return known_ == blocks(); }
-    bool done() const { return done_ == chunks_ && closed(); }
+    bool closed() const { return progress_.known == blocks(); }
+    bool done() const { return progress_.done == chunks_ && closed(); }
     bool settled() const { return done() && (staging() == nullptr || staging()->progress.done); }
 
     // Chunks, once placed.
@@ -104,14 +105,14 @@ class Collective {
     std::size_t chunks_apart() const { return special_blocks() * class_chunks() + wide_blocks(); }
 
     // Blocks.
-    std::size_t blocks() const { return exponents_.size(); }  // K
-    std::size_t lead() const { return lead_; }                // P: how many blocks ahead exponents travel
-    bool exponent_known(std::size_t block) const { return (state_[block] & EXPONENT_KNOWN) != 0; }
-    std::uint16_t exponent(std::size_t block) const { return exponents_[block]; }
-    bool special(std::size_t block) const { return (state_[block] & SPECIAL) != 0; }
-    bool wide(std::size_t block) const { return (state_[block] & WIDE) != 0; }
-    bool summed(std::size_t block) const { return (state_[block] & SUMMED) != 0; }
-    void mark_summed(std::size_t block) { state_[block] |= SUMMED; }
+    std::size_t blocks() const { return blocks_.size(); }  // K
+    std::size_t lead() const { return lead_; }             // P: how many blocks ahead exponents travel
+    bool exponent_known(std::size_t block) const { return (blocks_[block].state & EXPONENT_KNOWN) != 0; }
+    std::uint16_t exponent(std::size_t block) const { return blocks_[block].exponent; }
+    bool special(std::size_t block) const { return (blocks_[block].state & SPECIAL) != 0; }
+    bool wide(std::size_t block) const { return (blocks_[block].state & WIDE) != 0; }
+    bool summed(std::size_t block) const { return (blocks_[block].state & SUMMED) != 0; }
+    void mark_summed(std::size_t block) { blocks_[block].state |= SUMMED; }
     // Whether the lanes of a chunk can be made.
     bool sendable(const Assignment& assignment) const;
 
@@ -144,13 +145,19 @@ class Collective {
     // Takes a result's words, which sum_of() has shown to be right. Until then the chunk can be filled again.
     void take(const Assignment& assignment, std::span<const std::byte> words);
 
+    // Whether take() may run beside the work on other blocks. So may sum_of(), and what makes lanes:
+    // announce() and fill(). All else is for one thread at a time.
+    bool taken_alone(const Assignment& assignment) const {
+        return assignment.role == Role::data && !special(assignment.block);
+    }
+
     // A packet of it has left; one of its chunks has its result.
     void chunk_sent(double now) { first_sent_ = first_sent_.value_or(now); }
-    void chunk_done() { ++done_; }
+    void chunk_done() { ++progress_.done; }
     std::optional<double> first_sent() const { return first_sent_; }
     // Whether all ranks are known to have submitted it: one of its chunks has a result, or its exponents were
     // announced by the collective before.
-    bool all_began() const { return done_ > 0 || announced_ > 0; }
+    bool all_began() const { return progress_.done > 0 || announced_ > 0; }
 
     // Staged collectives: what the device has done. Others are scanned and packed from the start.
     Staging* staging() const;  // null: not staged
@@ -182,10 +189,11 @@ class Collective {
     bool placed_ = false;
     std::uint32_t base_ = 0;
     std::uint32_t chunks_ = 0;
-    std::uint32_t done_ = 0;  // chunks
-    std::size_t known_ = 0;   // exponents
-    std::vector<std::uint16_t> exponents_;
-    std::vector<std::uint8_t> state_;
+    struct Block {
+        std::uint16_t exponent = 0;
+        std::uint8_t state = 0;
+    };
+    std::vector<Block> blocks_;
     std::vector<std::size_t> specials_;  // blocks in ascending order, once closed
     std::vector<std::size_t> wides_;     // the same
     std::map<std::size_t, std::uint16_t> outlier_exponents_;
@@ -196,6 +204,11 @@ class Collective {
     std::optional<double> first_sent_;
     Invitation invitation_ = Invitation::open;
     Collective* successor_ = nullptr;
+    // Written for each chunk, on a line of the cache of its own: packet threads read the others all the time.
+    struct alignas(CACHE_LINES_APART) {
+        std::uint32_t done = 0;  // chunks
+        std::size_t known = 0;   // exponents
+    } progress_;
 };
 
 }  // namespace inagg

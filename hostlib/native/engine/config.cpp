@@ -42,6 +42,12 @@ void EngineConfig::validate() const {
     require(std::has_single_bit(threads) && threads <= MAX_THREADS,
             "threads is " + std::to_string(threads) + "; it must be a power of two, at most " +
                 std::to_string(MAX_THREADS));
+    require(std::has_single_bit(packet_threads) &&
+                (packet_threads == 1 || packet_threads * p4::RUN_CHUNKS <= job.slots),
+            "packet_threads is " + std::to_string(packet_threads) +
+                "; it must be a power of two, and there must be " + std::to_string(p4::RUN_CHUNKS) +
+                " slots for each, of which there are " + std::to_string(job.slots));
+    require(packet_threads == 1 || (!ways_apart && !home), "with servers a worker has one packet thread");
     require(!home || *home < ways.count(),
             "home is one of the ways, of which there are " + std::to_string(ways.count()));
     policy.validate();

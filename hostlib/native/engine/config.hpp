@@ -2,6 +2,7 @@
 #ifndef INAGG_CONFIG_HPP
 #define INAGG_CONFIG_HPP
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,6 +22,8 @@ struct EngineConfig {
     bool ways_apart = false;  // it sends to each of them; else to one switch, which knows the way
     // Of the switches: each has runs of RUN_CHUNKS chunks, and they overtake one another. A power of two.
     unsigned threads = 1;
+    // Of this worker, in runs as well: each sends and receives the chunks of some. A power of two.
+    unsigned packet_threads = 1;
     // The way whose chunks the server in this worker's own process sums: there they go past the switch (5.7),
     // and do not measure the network.
     std::optional<unsigned> home;
@@ -38,11 +41,21 @@ struct EngineConfig {
         return static_cast<std::uint8_t>(at_home(chunk) ? rank : member);
     }
     bool at_home(std::uint32_t chunk) const { return home && ways.of(chunk) == *home; }
-    // The thread of a switch that has a chunk. Messages are for one thread.
-    unsigned thread_of(std::uint32_t chunk) const { return chunk / p4::RUN_CHUNKS & (threads - 1); }
-    // Lines of chunks, of which no packet overtakes another: those that go the same way, through one thread.
-    unsigned lines() const { return ways.count() * threads; }
-    unsigned line_of(std::uint32_t chunk) const { return ways.of(chunk) * threads + thread_of(chunk); }
+    unsigned packet_thread_of(std::uint32_t chunk) const {
+        return chunk / p4::RUN_CHUNKS & (packet_threads - 1);
+    }
+    // Chunks of different strands are in different threads, of a switch or of this worker. Messages are of
+    // one strand.
+    unsigned strands() const { return std::max(threads, packet_threads); }
+    unsigned strand_of(std::uint32_t chunk) const { return chunk / p4::RUN_CHUNKS & (strands() - 1); }
+    // Lines of chunks, of which no packet overtakes another: those of one strand that go the same way.
+    unsigned lines() const { return ways.count() * strands(); }
+    unsigned line_of(std::uint32_t chunk) const { return ways.of(chunk) * strands() + strand_of(chunk); }
+    // Queues of chunks, each with a share of the window: of one packet thread, to one destination.
+    unsigned queues() const { return destinations() * packet_threads; }
+    unsigned queue_of(std::uint32_t chunk) const {
+        return destination_of(chunk) * packet_threads + packet_thread_of(chunk);
+    }
 
     // The most chunks in flight, S taken into account.
     std::uint32_t window_bound() const;

@@ -45,16 +45,6 @@ void ContributionCodec::encode_query(const Slot& slot, std::uint32_t number,
                   datagram.first<HEADER_BYTES>());
 }
 
-bool ContributionCodec::is_result(const Header& header, std::size_t bytes) const {
-    return (header.kind == Kind::exponent_result || header.kind == Kind::data_result) &&
-           is_ours(header, bytes);
-}
-
-bool ContributionCodec::is_answer(const Header& header, std::size_t bytes) const {
-    return (header.kind == Kind::exponent_answer || header.kind == Kind::data_answer) &&
-           is_ours(header, bytes) && header.announced.agrees();
-}
-
 std::optional<Fault> ContributionCodec::fault_in(const Slot& slot, const Header& header,
                                                  std::span<const std::byte> words) const {
     if (header.kind != result_of(slot.kind())) {
@@ -62,12 +52,8 @@ std::optional<Fault> ContributionCodec::fault_in(const Slot& slot, const Header&
                      "the result is of another kind than this rank's contribution; the ranks disagree on the "
                      "collective (do all submit the same sizes in the same order?)"};
     }
-    const Collective& collective = slot.collective();
-    const bool exponents_only = slot.kind() == Kind::exponent;
-    const std::uint32_t lanes = exponents_only ? 0 : collective.sum_of(slot.assignment(), words);
-    const std::uint32_t each = collective.fingerprint() + mark_of_chunk(slot.chunk());
-    const std::uint32_t checksum = lanes + workers_ * each + rank_marks_;
-    if (header.checksum != checksum && exponents_only) {
+    const std::uint32_t checksum = checksum_of_sum(slot, words);
+    if (header.checksum != checksum && slot.kind() == Kind::exponent) {
         return Fault{FailureCode::kind_mismatch,
                      "the ranks disagree on the size, lane width or operation of the collective"};
     }
@@ -78,9 +64,7 @@ std::optional<Fault> ContributionCodec::fault_in(const Slot& slot, const Header&
                          "; a contribution is missing, doubled or damaged, or the ranks disagree on the "
                          "collective"};
     }
-    const Announcement& announced = header.announced;
-    if (!announced.agrees() || !valid_exponent(announced.exponent) || announced.exponent < slot.exponent() ||
-        (slot.flags() & ~announced.flags) != 0) {
+    if (!is_right(slot, header, words)) {
         return Fault{FailureCode::checksum,
                      "the result's exponent or flags are not a maximum that includes this rank's; it was "
                      "corrupted"};

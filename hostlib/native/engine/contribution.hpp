@@ -35,15 +35,28 @@ class ContributionCodec {
     void encode_query(const Slot& slot, std::uint32_t number, std::span<std::byte> datagram) const;
 
     // Whether a datagram of this size is a result, or an answer to a query, of this job and epoch.
-    bool is_result(const Header& header, std::size_t bytes) const;
-    bool is_answer(const Header& header, std::size_t bytes) const;
-    // Why a result of an outstanding chunk is not to be used; nothing: it is right.
+    bool is_for_us(const Header& header, std::size_t bytes) const {
+        return is_result(header.kind) && header.job == job_ && header.epoch == epoch_ &&
+               bytes == datagram_bytes(header.kind, words_) &&
+               (!is_query(header.kind) || header.announced.agrees());
+    }
+    // Whether a result of an outstanding chunk is to be used.
+    bool is_right(const Slot& slot, const Header& header, std::span<const std::byte> words) const {
+        const Announcement& announced = header.announced;
+        return header.kind == result_of(slot.kind()) && header.checksum == checksum_of_sum(slot, words) &&
+               announced.agrees() && valid_exponent(announced.exponent) &&
+               announced.exponent >= slot.exponent() && (slot.flags() & ~announced.flags) == 0;
+    }
+    // Why not; nothing: it is right.
     std::optional<Fault> fault_in(const Slot& slot, const Header& header,
                                   std::span<const std::byte> words) const;
 
   private:
-    bool is_ours(const Header& header, std::size_t bytes) const {
-        return header.job == job_ && header.epoch == epoch_ && bytes == datagram_bytes(header.kind, words_);
+    std::uint32_t checksum_of_sum(const Slot& slot, std::span<const std::byte> words) const {
+        const Collective& collective = slot.collective();
+        const std::uint32_t lanes =
+            slot.kind() == Kind::exponent ? 0 : collective.sum_of(slot.assignment(), words);
+        return lanes + workers_ * (collective.fingerprint() + mark_of_chunk(slot.chunk())) + rank_marks_;
     }
 
     const EngineConfig& config_;

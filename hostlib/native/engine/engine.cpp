@@ -14,6 +14,15 @@ constexpr unsigned MOST_REFUSALS = 3;
 // Results. The kernel mostly puts no more into a message.
 constexpr std::size_t LONGEST_RUN = 64;
 
+// The lanes of a chunk or two leave nothing of the slots in the cache next to the processor.
+template <typename Item>
+void prefetch_slot(const std::vector<Item>& items, const Item& now) {
+    constexpr std::ptrdiff_t AHEAD = 2;
+    if (&items.back() - &now >= AHEAD) {
+        __builtin_prefetch((&now)[AHEAD].slot);
+    }
+}
+
 }  // namespace
 
 Engine::Engine(const EngineConfig& config)
@@ -23,7 +32,8 @@ Engine::Engine(const EngineConfig& config)
       oldest_chunk_(config.job.first_chunk),
       recovery_(config_) {
     config.validate();
-    ready_.resize(config.destinations());
+    ready_.resize(config.queues());
+    leaving_.resize(config.packet_threads);
     run_.reserve(LONGEST_RUN);
     slots_.reserve(config.job.slots);
     for (std::uint32_t index = 0; index < config.job.slots; ++index) {
@@ -121,7 +131,7 @@ void Engine::try_start(std::uint32_t chunk, Collective& guess) {
         return;
     }
     slot.start(*collective, assignment);
-    ready_to(slot).insert_by_chunk(slot);
+    ready_with(slot).insert_by_chunk(slot);
 }
 
 // -- Sending
@@ -152,216 +162,284 @@ bool Engine::overtakes_packing(std::uint32_t chunk) const {
     });
 }
 
-// Packets are made as late as possible: the kernel then copies lanes that are still in the cache. Queries and
-// packets that are sent again go first, whatever the window says: their chunks are in it already.
-std::size_t Engine::to_send(std::span<std::byte> memory, std::span<Outgoing> out) {
-    withdraw();
-    std::size_t count = 0;
-    std::uint32_t last_query = recovery_.last_query();
-    unsigned thread = 0;  // of those that have been made
-    const auto write = [&](Slot& slot) {
-        const unsigned of_slot = config_.thread_of(slot.chunk());
-        if (count > 0 && of_slot != thread) {
-            return false;
+bool Engine::anything_to_send(unsigned packet_thread) const {
+    const SlotList& urgent = recovery_.urgent();
+    for (const Slot* slot = urgent.front(); slot != nullptr; slot = SlotList::next(*slot)) {
+        if (urgent_to(*slot, packet_thread)) {
+            return true;
         }
-        thread = of_slot;
+    }
+    for (std::size_t queue = packet_thread; queue < ready_.size(); queue += config_.packet_threads) {
+        if (!ready_[queue].empty() && may_leave(*ready_[queue].front(), 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Queries and packets that are sent again go first, whatever the window says: their chunks are in it already.
+// Then what the window permits, queue by queue, so that chunks to one destination can be one message. Ranks
+// begin with different servers.
+void Engine::choose(std::span<std::byte> memory, std::size_t most, Departures& departures) {
+    const unsigned packet_thread = departures.packet_thread_;
+    std::optional<unsigned> strand;
+    const auto take = [&](Slot& slot) {
         const bool query = slot.state() == Slot::State::doubtful;
         std::span<std::byte> datagram;
         if (!query) {
             datagram = slot.collective().datagram(slot.assignment());
         }
-        const std::size_t taken = datagram.empty() ? codec_.bytes(slot) : 0;
-        if (count == out.size() || memory.size() < taken) {
+        const std::size_t needed = datagram.empty() ? codec_.bytes(slot) : 0;
+        const unsigned strand_of_slot = config_.strand_of(slot.chunk());
+        if (departures.packets_.size() == most || needed > memory.size() ||
+            strand_of_slot != strand.value_or(strand_of_slot)) {
             return false;
         }
+        strand = strand_of_slot;
         if (datagram.empty()) {
-            datagram = memory.first(taken);
-            memory = memory.subspan(taken);
+            datagram = memory.first(needed);
+            memory = memory.subspan(needed);
         }
-        out[count++] = {.datagram = datagram, .destination = config_.destination_of(slot.chunk())};
-        if (query) {
-            codec_.encode_query(slot, ++last_query, datagram);
-            return true;
-        }
-        if (!slot.announced()) {
-            announce(slot);
-        }
-        codec_.encode(slot, datagram);
+        add(slot, datagram, departures);
         return true;
     };
-    Slot* slot = recovery_.urgent().front();
-    while (slot != nullptr && write(*slot)) {
-        slot = SlotList::next(*slot);
+    for (Slot* slot = recovery_.urgent().front(); slot != nullptr; slot = SlotList::next(*slot)) {
+        if (urgent_to(*slot, packet_thread) && !take(*slot)) {
+            return;
+        }
     }
-    if (slot != nullptr) {
-        return count;  // sent() takes the urgent ones first
-    }
-    release(out.size() - count, memory.size());
-    slot = leaving_.front();
-    while (slot != nullptr && write(*slot)) {
-        slot = SlotList::next(*slot);
-    }
-    return count;
-}
-
-// Lets out what the window permits, at most so many packets, and bytes in this host's memory. Chunks to one
-// destination, and one thread there, leave together, so that they can be one message. Ranks begin with
-// different servers.
-void Engine::release(std::size_t most, std::size_t bytes) {
-    for (std::size_t i = 0; i < ready_.size(); ++i) {
-        SlotList& ready = ready_[((config_.ways_apart ? config_.rank : 0) + i) % ready_.size()];
+    for (unsigned i = 0; i < config_.destinations(); ++i) {
+        const unsigned destination = ((config_.ways_apart ? config_.rank : 0) + i) % config_.destinations();
+        SlotList& ready = ready_[destination * config_.packet_threads + packet_thread];
         Slot* last = nullptr;
         Slot* slot = ready.front();
-        for (unsigned before = 0; slot != nullptr && most > 0; ++before, --most) {
-            const std::size_t needed = slot->collective().staging() == nullptr ? codec_.bytes(*slot) : 0;
-            const bool other_thread =
-                last != nullptr && config_.thread_of(slot->chunk()) != config_.thread_of(last->chunk());
-            if (!may_leave(*slot, before) || needed > bytes || other_thread) {
-                break;
-            }
-            bytes -= needed;
+        for (unsigned before = 0; slot != nullptr && may_leave(*slot, before) && take(*slot); ++before) {
             last = slot;
             slot = SlotList::next(*slot);
         }
         if (last != nullptr) {
-            leaving_.take_front(ready, *last);
+            leaving_[packet_thread].take_front(ready, *last);
         }
+    }
+}
+
+void Engine::add(Slot& slot, std::span<std::byte> datagram, Departures& departures) {
+    auto& packet = departures.packets_.emplace_back(&slot, datagram);
+    const Role role = slot.assignment().role;
+    if (slot.state() == Slot::State::doubtful) {
+        packet.query = recovery_.number_query();
+        codec_.encode_query(slot, packet.query, datagram);
+        packet.made = true;
+    } else {
+        if (!slot.announced()) {
+            plan_announcement(packet);
+        }
+        if (role == Role::classes || role == Role::outliers) {
+            codec_.encode(slot, datagram);
+            packet.made = true;
+        }
+    }
+    slot.set_busy(true);
+}
+
+// Packets are made as late as possible: the kernel then copies lanes that are still in the cache.
+void Engine::make(Departures& departures) const {
+    departures.datagrams_.reserve(departures.packets_.size());
+    for (const Departures::Packet& packet : departures.packets_) {
+        prefetch_slot(departures.packets_, packet);
+        if (packet.announced != nullptr) {
+            packet.slot->announce(packet.announced->announce(packet.block));
+        }
+        if (!packet.made) {
+            codec_.encode(*packet.slot, packet.datagram);
+        }
+        departures.datagrams_.push_back(
+            {.datagram = packet.datagram, .destination = config_.destination_of(packet.slot->chunk())});
     }
 }
 
 // Takes back what was let out and has not left.
-void Engine::withdraw() {
-    while (Slot* slot = leaving_.front()) {
-        leaving_.remove(*slot);
-        ready_to(*slot).insert_by_chunk(*slot);
+void Engine::withdraw(unsigned packet_thread) {
+    SlotList& leaving = leaving_[packet_thread];
+    while (Slot* slot = leaving.front()) {
+        leaving.remove(*slot);
+        ready_with(*slot).insert_by_chunk(*slot);
     }
 }
 
-void Engine::sent(std::size_t count, double now) {
-    stats_.packets_sent += count;
-    for (; count > 0 && !recovery_.urgent().empty(); --count) {
-        const Slot& slot = *recovery_.urgent().front();
-        stats_.bytes_sent += codec_.bytes(slot);
-        recovery_.sent_urgent(now);
+void Engine::sent(Departures& departures, std::size_t count, double now) {
+    SlotList& leaving = leaving_[departures.packet_thread_];
+    const std::span packets(departures.packets_);
+    std::span left = packets.first(failure_ ? 0 : count);
+    for (const Departures::Packet& packet : packets.subspan(left.size())) {
+        packet.slot->set_busy(false);
     }
-    while (count > 0) {
-        const Slot* slot = leaving_.front();
-        Collective& collective = slot->collective();
+    stats_.packets_sent += left.size();
+    while (!left.empty()) {
+        Slot& slot = *left.front().slot;
+        if (slot.urgent()) {
+            stats_.bytes_sent += left.front().datagram.size();
+            recovery_.sent_urgent(slot, left.front().query, now);
+            left = left.subspan(1);
+            continue;
+        }
+        Collective& collective = slot.collective();
         unsigned run = 0;
-        for (; run < count && &slot->collective() == &collective; slot = SlotList::next(*slot)) {
-            stats_.bytes_sent += codec_.bytes(*slot);
-            ++run;
+        for (; run < left.size() && &left[run].slot->collective() == &collective; ++run) {
+            stats_.bytes_sent += left[run].datagram.size();
         }
         collective.chunk_sent(now);
-        recovery_.sent(leaving_, run, collective.all_began(), now);
-        count -= run;
+        recovery_.sent(leaving, run, collective.all_began(), now);
+        left = left.subspan(run);
     }
-    withdraw();
+    withdraw(departures.packet_thread_);
+    departures.packets_.clear();
+    departures.datagrams_.clear();
     if (window_limits()) {
         recovery_.window_limited();
     }
 }
 
-// Decides which exponent and flags a slot's packet carries: those of a block P ahead of its own, or the
-// exponent of its own block's outliers.
-void Engine::announce(Slot& slot) {
+// Decides which exponent and flags a packet carries: those of a block P ahead of its own, or the exponent of
+// its own block's outliers.
+void Engine::plan_announcement(Departures::Packet& packet) {
+    Slot& slot = *packet.slot;
     Collective& collective = slot.collective();
-    const std::size_t block = slot.assignment().block;
+    const auto [role, part, block] = slot.assignment();
     slot.announce(0, 0);
-    if (slot.assignment().role == Role::exponent) {
-        announce_block(slot, collective, block);
-    } else if (slot.assignment().role == Role::data) {
+    if (role == Role::exponent) {
+        packet.announces(collective, block);
+    } else if (role == Role::data) {
         const std::size_t ahead = block + collective.lead();
         if (ahead < collective.blocks()) {
-            announce_block(slot, collective, ahead);
+            packet.announces(collective, ahead);
         } else {
-            announce_next(slot, ahead - collective.blocks());
+            plan_next(packet, ahead - collective.blocks());
         }
-    } else if (slot.assignment().role == Role::classes && slot.assignment().part == 0) {
+    } else if (role == Role::classes && part == 0) {
         slot.announce(0, collective.announce_outliers(block));
     }
 }
 
-void Engine::announce_block(Slot& slot, Collective& collective, std::size_t block) {
-    const BlockExponent announced = collective.announce(block);
-    const unsigned flags = (announced.special ? FLAG_SPECIAL : 0U) | (announced.wide ? FLAG_WIDE : 0U);
-    slot.announce(static_cast<std::uint8_t>(flags), announced.code);
-}
-
 // For a packet of one of the last P blocks: announces a block of the next collective, if this rank had one
 // when it made the first of those packets.
-void Engine::announce_next(Slot& slot, std::size_t block) {
-    Collective& collective = slot.collective();
+void Engine::plan_next(Departures::Packet& packet, std::size_t block) {
+    Collective& collective = packet.slot->collective();
     if (collective.invitation() == Invitation::open) {
         collective.invite(collectives_.next_in_line());
     }
     Collective* next = collective.successor();
     if (next == nullptr) {
-        slot.announce(FLAG_NOT_READY, 0);
+        packet.slot->announce(FLAG_NOT_READY, 0);
     } else if (collective.invitation() != Invitation::declined && block < next->lead()) {
-        announce_block(slot, *next, block);
+        // At once: if another thread learns that the invitation is declined, it may begin with this block.
+        packet.slot->announce(next->announce(block));
     }
 }
 
 // -- Receiving
 
-// Results of chunks that were sent one after the other mostly come in one message: a run, for which the
-// bookkeeping is done once.
 void Engine::receive(std::span<const std::byte> message, std::size_t datagram_bytes, double now,
                      bool congested) {
+    Arrivals arrivals;
+    read(message, datagram_bytes, congested, arrivals);
+    claim(arrivals, now);
+    check(arrivals);
+    finish(arrivals, now);
+}
+
+void Engine::read(std::span<const std::byte> message, std::size_t datagram_bytes, bool congested,
+                  Arrivals& arrivals) const {
+    do {
+        const auto datagram = message.first(std::min(datagram_bytes, message.size()));
+        const std::optional<Header> header = decode(datagram);
+        if (header && codec_.is_for_us(*header, datagram.size())) {
+            const bool marked = (header->announced.flags & p4::FLAG_CONGESTED) != 0;
+            arrivals.datagrams_.push_back({.header = *header,
+                                           .congested = congested || marked,
+                                           .words = datagram.subspan(HEADER_BYTES)});
+        } else {
+            ++arrivals.discarded_;
+        }
+        message = message.subspan(datagram.size());
+    } while (!message.empty());
+}
+
+// A result may be there twice: the second one counts if the first is faulty.
+void Engine::claim(Arrivals& arrivals, double now) {
     if (failure_) {
         return;
     }
-    do {
-        const auto datagram = message.first(std::min(datagram_bytes, message.size()));
-        if (take(datagram, now, congested)) {
-            message = message.subspan(datagram.size());
-        } else {
-            finish_run(now);
+    stats_.discarded += std::exchange(arrivals.discarded_, 0);
+    const auto is_here = [&](const Slot& slot) {
+        return std::ranges::any_of(arrivals.datagrams_,
+                                   [&](const auto& other) { return other.slot == &slot; });
+    };
+    for (Arrivals::Datagram& result : arrivals.datagrams_) {
+        recovery_.heard_of(result.header.chunk);
+        Slot& slot = slot_of(result.header.chunk);
+        if (is_query(result.header.kind)) {
+            hear(result.header, now);
+            continue;
         }
-    } while (!message.empty() && !failure_);
-    finish_run(now);
-}
-
-// Takes a result that continues the run, or any datagram if the run is empty. Returns false if the datagram
-// has to wait until the run is finished.
-bool Engine::take(std::span<const std::byte> datagram, double now, bool congested) {
-    const bool first = run_.empty();
-    const std::optional<Header> header = decode(datagram);
-    if (!header || !codec_.is_result(*header, datagram.size())) {
-        if (first && header && codec_.is_answer(*header, datagram.size())) {
-            hear(*header, now);
+        if (slot.chunk() == result.header.chunk && slot.outstanding() && (!slot.busy() || is_here(slot))) {
+            slot.set_busy(true);
+            result.slot = &slot;
         } else {
-            stats_.discarded += first ? 1 : 0;
-        }
-        return first;
-    }
-    recovery_.heard_of(header->chunk);
-    Slot& slot = slot_of(header->chunk);
-    if (slot.chunk() != header->chunk || !slot.outstanding()) {
-        if (first) {
             ++stats_.duplicates_received;
             recovery_.heard(now);
         }
-        return first;
     }
-    if (!first && (!slot.follows(*run_.back().slot) || run_.size() == LONGEST_RUN)) {
-        return false;
-    }
-    const std::span<const std::byte> words = datagram.subspan(HEADER_BYTES);
-    if (const std::optional<Fault> fault = codec_.fault_in(slot, *header, words)) {
-        if (first) {
-            refuse(slot, *fault);
+}
+
+void Engine::check(Arrivals& arrivals) const {
+    for (Arrivals::Datagram& result : arrivals.datagrams_) {
+        prefetch_slot(arrivals.datagrams_, result);
+        if (result.slot == nullptr) {
+            continue;
         }
-        return first;
+        const Slot& slot = *result.slot;
+        result.faulty = !codec_.is_right(slot, result.header, result.words);
+        if (!result.faulty && slot.kind() == Kind::data && slot.collective().taken_alone(slot.assignment())) {
+            slot.collective().take(slot.assignment(), result.words);
+            result.taken = true;
+        }
     }
-    if (slot.kind() == Kind::data) {
-        slot.collective().take(slot.assignment(), words);
+    finish_streams();
+}
+
+// Results of chunks that were sent one after the other mostly come in one message: a run, for which the
+// bookkeeping is done once.
+std::size_t Engine::finish(Arrivals& arrivals, double now) {
+    const std::uint64_t before = stats_.packets_received;
+    for (const Arrivals::Datagram& result : arrivals.datagrams_) {
+        if (result.slot == nullptr || failure_) {
+            continue;
+        }
+        Slot& slot = *result.slot;
+        if (!run_.empty() &&
+            (result.faulty || run_.size() == LONGEST_RUN || !slot.follows(*run_.back().slot))) {
+            finish_run(now);
+        }
+        slot.set_busy(false);
+        if (slot.chunk() != result.header.chunk) {
+            ++stats_.duplicates_received;
+        } else if (result.faulty) {
+            refuse(slot, *codec_.fault_in(slot, result.header, result.words));
+        } else {
+            if (slot.kind() == Kind::data && !result.taken) {
+                slot.collective().take(slot.assignment(), result.words);
+                finish_streams();
+            }
+            stats_.bytes_received += HEADER_BYTES + result.words.size();
+            run_.push_back({&slot, result.header.announced, result.congested});
+        }
     }
-    stats_.bytes_received += datagram.size();
-    congested |= (header->announced.flags & p4::FLAG_CONGESTED) != 0;
-    run_.push_back({&slot, header->announced, congested});
-    return true;
+    arrivals.datagrams_.clear();
+    if (!failure_) {
+        finish_run(now);
+    }
+    return stats_.packets_received - before;
 }
 
 void Engine::finish_run(double now) {
@@ -393,10 +471,10 @@ void Engine::finish_run(double now) {
 
 // Takes the answer to a query.
 void Engine::hear(const Header& answer, double now) {
-    recovery_.heard_of(answer.chunk);
     Slot& slot = slot_of(answer.chunk);
     const bool again = (answer.announced.flags & p4::FLAG_AGAIN) != 0;
-    if (slot.chunk() != answer.chunk || !recovery_.answered(slot, answer.checksum, again, now)) {
+    const bool late = slot.chunk() != answer.chunk || slot.busy();  // the result is here
+    if (late || !recovery_.answered(slot, answer.checksum, again, now)) {
         ++stats_.duplicates_received;
     }
 }
@@ -489,7 +567,6 @@ void Engine::close(Collective& collective) {
 }
 
 void Engine::complete(Ticket ticket) {
-    finish_streams();
     completions_.push_back(ticket);
     ++stats_.collectives_completed;
 }
@@ -546,7 +623,7 @@ void Engine::fail_chunk(FailureCode code, const Slot& slot, const std::string& r
                            std::to_string(slot.chunk()) + ": " + reason,
                        ticket, slot.chunk()};
     std::ranges::fill(ready_, SlotList{});
-    leaving_ = SlotList{};
+    std::ranges::fill(leaving_, SlotList{});
     recovery_.clear();
 }
 

@@ -2,7 +2,14 @@
 //
 // One worker's side of the protocol (protocol.md, 3.2 to 4 and 6), sans-I/O: datagrams and the time go in;
 // datagrams, completed collectives and the next deadline come out. It reads no clock, opens no socket, starts
-// no thread, and belongs to one thread at a time. Times are seconds, of any one clock.
+// no thread, and belongs to one thread at a time, but for make(), read() and check(). Times are seconds, of
+// any one clock.
+//
+// Several packet threads. Nearly all of the time goes into lanes. So packets leave in steps, choose(), make()
+// and sent(), and results arrive in steps, read(), claim(), check() and finish(). Those that work on
+// datagrams, make(), read() and check(), run while other threads use the engine. A slot is busy from choose()
+// to sent() and from claim() to finish(), and other threads leave it alone. Each packet thread sends the
+// chunks of its own runs; results it takes of any.
 //
 // How it works. Chunk c uses slot c mod S. A slot sends its chunks one after another: each when the result of
 // the one before is in and, for lanes, their exponent is known. So there is one event: a result arrives. Its
@@ -22,6 +29,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/cache_line.hpp"
 #include "engine/collective.hpp"
 #include "engine/collective_queue.hpp"
 #include "engine/config.hpp"
@@ -33,6 +41,54 @@
 #include "wire/wire.hpp"
 
 namespace inagg {
+
+// Datagrams that a packet thread sends next, from choose() to sent().
+class Departures {
+  public:
+    explicit Departures(unsigned packet_thread) : packet_thread_(packet_thread) {}
+    // Once they are made.
+    std::span<const Outgoing> datagrams() const { return datagrams_; }
+
+  private:
+    friend class Engine;
+    struct Packet {
+        Slot* slot;
+        std::span<std::byte> datagram;
+        bool made = false;
+        std::uint32_t query = 0;  // its number; 0: the packet is a contribution
+        // Whose exponent make() is to find and announce, and of which block; null: it is announced already.
+        Collective* announced = nullptr;
+        std::size_t block = 0;
+
+        void announces(Collective& collective, std::size_t of_block) {
+            announced = &collective;
+            block = of_block;
+        }
+    };
+
+    unsigned packet_thread_;
+    std::vector<Packet> packets_;
+    std::vector<Outgoing> datagrams_;
+};
+
+// Datagrams that a packet thread has received, from read() to finish(). Their memory must stay until then.
+class Arrivals {
+  public:
+    bool empty() const { return datagrams_.empty() && discarded_ == 0; }
+
+  private:
+    friend class Engine;
+    struct Datagram {
+        Header header;
+        bool congested;
+        bool faulty = false;
+        bool taken = false;
+        std::span<const std::byte> words;
+        Slot* slot = nullptr;  // of a result that has been claimed
+    };
+    std::vector<Datagram> datagrams_;
+    std::size_t discarded_ = 0;
+};
 
 class Engine {
   public:
@@ -53,27 +109,33 @@ class Engine {
     // done.
     bool report_progress();
 
-    // Takes a message from the aggregator's address: datagrams of `datagram_bytes`, of which the last may be
-    // shorter. `congested`: they met a queue on their way (RFC 3168).
+    // Adds a message from the aggregator's address to `arrivals`: datagrams of `datagram_bytes`, of which the
+    // last may be shorter. `congested`: they met a queue on their way (RFC 3168).
+    void read(std::span<const std::byte> message, std::size_t datagram_bytes, bool congested,
+              Arrivals& arrivals) const;
+    // Takes answers, and the slots of results, unless another thread has them: such a result is lost.
+    void claim(Arrivals& arrivals, double now);
+    // Compares the results with what was sent, and takes the lanes of most.
+    void check(Arrivals& arrivals) const;
+    // Moves on. `arrivals` is empty afterwards. Returns the number of awaited results.
+    std::size_t finish(Arrivals& arrivals, double now);
+    // All four.
     void receive(std::span<const std::byte> message, std::size_t datagram_bytes, double now,
                  bool congested = false);
 
     // Fires the timers that are due.
     void advance(double now);
 
-    // Makes the datagrams to send next, in `memory`, one behind the other; as many as fit there and into
-    // `out`. Returns their number. `memory` has room for one at least. Datagrams of staged blocks stand in
-    // their Staging instead. All are for one thread of a switch. If the ways are apart, each datagram's
-    // destination is its way, and new chunks of one way are together.
-    std::size_t to_send(std::span<std::byte> memory, std::span<Outgoing> out);
-    // The first `count` of those have left.
-    void sent(std::size_t count, double now);
-    bool anything_to_send() const {
-        const auto open = [this](const SlotList& ready) {
-            return !ready.empty() && may_leave(*ready.front(), 0);
-        };
-        return !recovery_.urgent().empty() || !leaving_.empty() || std::ranges::any_of(ready_, open);
-    }
+    // Chooses the datagrams that a packet thread sends next: at most so many, and as many as fit into
+    // `memory`, one behind the other. It has room for one at least. Datagrams of staged blocks stand in their
+    // Staging instead. All are of one strand (config.hpp). If the ways are apart, each datagram's destination
+    // is its way, and new chunks of one way are together.
+    void choose(std::span<std::byte> memory, std::size_t most, Departures& departures);
+    // Makes them.
+    void make(Departures& departures) const;
+    // The first `count` of them have left, and the others are forgotten.
+    void sent(Departures& departures, std::size_t count, double now);
+    bool anything_to_send(unsigned packet_thread) const;
 
     // When advance() has something to do; nothing while no result is awaited.
     std::optional<double> deadline() const;
@@ -86,6 +148,7 @@ class Engine {
     const std::optional<Failure>& failure() const { return failure_; }
 
     EngineStats stats() const;
+    unsigned window() const { return recovery_.window(); }
     Activity activity() const;
 
   private:
@@ -95,13 +158,14 @@ class Engine {
     // Starting chunks.
     bool anything_unfinished() const { return recovery_.outstanding() || anything_ready(); }
     bool anything_ready() const {
-        return !leaving_.empty() || !std::ranges::all_of(ready_, &SlotList::empty);
+        return !std::ranges::all_of(leaving_, &SlotList::empty) ||
+               !std::ranges::all_of(ready_, &SlotList::empty);
     }
     void expect_results(double now);
     void place_collectives();
     void start_chunks(Collective& collective, std::uint32_t first, std::uint32_t count);
     void try_start(std::uint32_t chunk, Collective& guess);
-    SlotList& ready_to(const Slot& slot) { return ready_[config_.destination_of(slot.chunk())]; }
+    SlotList& ready_with(const Slot& slot) { return ready_[config_.queue_of(slot.chunk())]; }
 
     // Sending.
     bool in_window(const Slot& slot, unsigned before) const;
@@ -110,14 +174,15 @@ class Engine {
     bool may_leave(const Slot& slot, unsigned before) const {
         return in_window(slot, before) && (staged_.empty() || !overtakes_packing(slot.chunk()));
     }
-    void release(std::size_t most, std::size_t bytes);
-    void withdraw();
-    void announce(Slot& slot);
-    static void announce_block(Slot& slot, Collective& collective, std::size_t block);
-    void announce_next(Slot& slot, std::size_t block);
+    bool urgent_to(const Slot& slot, unsigned packet_thread) const {
+        return config_.packet_thread_of(slot.chunk()) == packet_thread && !slot.busy();
+    }
+    void withdraw(unsigned packet_thread);
+    void add(Slot& slot, std::span<std::byte> datagram, Departures& departures);
+    void plan_announcement(Departures::Packet& packet);
+    void plan_next(Departures::Packet& packet, std::size_t block);
 
     // Receiving.
-    bool take(std::span<const std::byte> datagram, double now, bool congested);
     void hear(const Header& answer, double now);
     void refuse(Slot& slot, const Fault& fault);
     void finish_run(double now);
@@ -133,15 +198,15 @@ class Engine {
     EngineConfig config_;
     ContributionCodec codec_;
 
-    CollectiveQueue collectives_;
+    alignas(CACHE_LINES_APART) CollectiveQueue collectives_;
     std::vector<Collective*> staged_;  // not settled
     std::deque<Ticket> completions_;
 
     std::vector<Slot> slots_;
-    std::vector<SlotList> ready_;  // by destination, the oldest chunk first
-    SlotList leaving_;             // ready, and let out by the window, between to_send() and sent()
-    std::uint32_t oldest_chunk_;   // that is not finished
-    Recovery recovery_;            // the slots whose packets have left
+    std::vector<SlotList> ready_;    // by queue, the oldest chunk first
+    std::vector<SlotList> leaving_;  // by packet thread: ready, and let out by the window
+    std::uint32_t oldest_chunk_;     // that is not finished
+    Recovery recovery_;              // the slots whose packets have left
 
     // Slots whose results have come one after the other and are not yet accounted for.
     struct Result {

@@ -37,7 +37,7 @@ unsigned servers_of_ranks(const EngineConfig& config) {
 
 Recovery::Recovery(const EngineConfig& config)
     : config_(config),
-      in_flight_(config.destinations()),
+      in_flight_(config.queues()),
       asked_(std::max(config.job.slots, LEAST_ASKED)),
       rtt_(config.policy),
       window_(config.window_bound(), servers_of_ranks(config)),
@@ -53,7 +53,7 @@ void Recovery::sent(SlotList& ready, unsigned count, bool timed, double now) {
     for (Slot* slot = ready.front();; slot = SlotList::next(*slot)) {
         // What does not cross the network does not measure it.
         slot->sent(++sendings_, timed && !config_.at_home(slot->chunk()), now);
-        ++in_flight_to(*slot);
+        ++in_flight_with(*slot);
         if (--count == 0) {
             fresh_.take_front(ready, *slot);
             return;
@@ -61,8 +61,7 @@ void Recovery::sent(SlotList& ready, unsigned count, bool timed, double now) {
     }
 }
 
-void Recovery::sent_urgent(double now) {
-    Slot& slot = *urgent_.front();
+void Recovery::sent_urgent(Slot& slot, std::uint32_t query, double now) {
     urgent_.remove(slot);
     slot.sent(++sendings_, false, now);
     if (slot.state() == Slot::State::asked) {
@@ -71,7 +70,7 @@ void Recovery::sent_urgent(double now) {
         if (unanswered.queries++ == 0) {
             unanswered.since = now;
         }
-        asked_[last_query() % asked_.size()] = {last_query(), slot.chunk(), sendings_, now};
+        asked_[query % asked_.size()] = {query, slot.chunk(), sendings_, now};
     } else {
         ++retransmits_;
     }
@@ -110,14 +109,14 @@ bool Recovery::answered(Slot& slot, std::uint32_t query_number, bool again, doub
     return true;
 }
 
-// Each destination has a share of the window, and its chunks leave in groups: of 2^n in a row, as many as
-// half of the share holds. Otherwise each result would let out one chunk, and messages would have one packet.
-// Half of it, so that the results of one group show what is lost of another. A small sum has small groups:
-// its first result comes when the groups of all ranks have passed one link.
+// Each queue has a share of the window. To several destinations chunks leave in groups: of 2^n in a row, as
+// many as half of the share holds. Otherwise each result would let out one chunk, and messages would have one
+// packet. Half of it, so that the results of one group show what is lost of another. A small sum has small
+// groups: its first result comes when the groups of all ranks have passed one link.
 bool Recovery::window_open(const Slot& slot, unsigned before) const {
-    const unsigned ahead = in_flight_to(slot) + before;
+    const unsigned ahead = in_flight_with(slot) + before;
     if (!config_.ways_apart) {
-        return ahead < window_.chunks();
+        return ahead < std::max(window_.chunks() / config_.packet_threads, 1U);
     }
     const unsigned servers = config_.ways.count();
     const unsigned share =
@@ -141,8 +140,12 @@ void Recovery::take_out(const Slot& first, const Slot& last, unsigned count) {
         held_.remove_range(first, last);
     } else if (first.sent_once()) {
         fresh_.remove_range(first, last);
+        if (in_flight_.size() == 1) {
+            in_flight_.front() -= count;
+            return;
+        }
         for (const Slot* slot = &last; count > 0; --count, slot = SlotList::previous(*slot)) {
-            --in_flight_to(*slot);
+            --in_flight_with(*slot);
         }
     } else {
         repeated_.remove_range(first, last);

@@ -17,6 +17,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/cache_line.hpp"
 #include "engine/config.hpp"
 #include "engine/rtt.hpp"
 #include "engine/slot.hpp"
@@ -35,8 +36,10 @@ class Recovery {
     // The packets of the first `count` ready slots, at least one, have left; the slots leave the list.
     // `timed`: all ranks are at the slots' collective, so the delay of the results measures the network.
     void sent(SlotList& ready, unsigned count, bool timed, double now);
-    // The packet of the first urgent slot has left.
-    void sent_urgent(double now);
+    // The number of a query that is about to leave. They count 1, 2, 3...
+    std::uint32_t number_query() { return ++last_query_; }
+    // The packet of an urgent slot has left; `query`: its number, if it is one.
+    void sent_urgent(Slot& slot, std::uint32_t query, double now);
     // Any result of this job has come, a duplicate too.
     void heard(double now);
     // The results of a run of `count` slots are in: either one slot, or slots in flight of which each
@@ -69,14 +72,13 @@ class Recovery {
 
     // The slots with a packet to leave before all others, in the order in which they came to be so.
     const SlotList& urgent() const { return urgent_; }
-    // The number of the last query that has left. They count 1, 2, 3...
-    std::uint32_t last_query() const { return static_cast<std::uint32_t>(queries_); }
-    // Whether the window permits a chunk besides `before` others to its destination and those that were sent
-    // once.
+    // Whether the window permits a chunk besides `before` others of its queue and those that were sent once.
     bool window_open(const Slot& slot, unsigned before) const;
     // Whether any result is awaited.
     bool outstanding() const { return outstanding_ > 0; }
 
+    // Chunks that may be in flight.
+    unsigned window() const { return window_.chunks(); }
     double quiet_since() const { return quiet_since_; }
     double least_rtt() const { return least_rtt_.value(); }
     void report(EngineStats& stats) const;
@@ -99,8 +101,8 @@ class Recovery {
     Slot& probed() const;
     const Slot* find_silent(double now) const;
     double give_up_deadline() const { return quiet_since_ + config_.policy.give_up; }
-    unsigned& in_flight_to(const Slot& slot) { return in_flight_[config_.destination_of(slot.chunk())]; }
-    unsigned in_flight_to(const Slot& slot) const { return in_flight_[config_.destination_of(slot.chunk())]; }
+    unsigned& in_flight_with(const Slot& slot) { return in_flight_[config_.queue_of(slot.chunk())]; }
+    unsigned in_flight_with(const Slot& slot) const { return in_flight_[config_.queue_of(slot.chunk())]; }
     struct Line;
     Line& line_of(const Slot& slot) { return lines_[config_.line_of(slot.chunk())]; }
     const Line& line_of(const Slot& slot) const { return lines_[config_.line_of(slot.chunk())]; }
@@ -113,7 +115,7 @@ class Recovery {
     SlotList held_;      // in the order of the answers
     const Slot* silent_slot_ = nullptr;
     unsigned outstanding_ = 0;         // slots in any of these lists
-    std::vector<unsigned> in_flight_;  // slots in fresh_, by destination
+    std::vector<unsigned> in_flight_;  // slots in fresh_, by queue
     std::uint64_t sendings_ = 0;
     std::uint64_t lossy_until_ = LOSS_MEMORY;  // sending; until then packets are known to get lost
 
@@ -130,7 +132,7 @@ class Recovery {
     CongestionWindow window_;
 
     // What is known of a line of chunks, on the way there and back.
-    struct Line {
+    struct alignas(CACHE_LINES_APART) Line {
         struct Heard {
             std::uint64_t sending = 0;  // the last one that has come back
             double rtt = 0;
@@ -164,6 +166,7 @@ class Recovery {
 
     std::uint64_t retransmits_ = 0;
     std::uint64_t queries_ = 0;
+    std::uint32_t last_query_ = 0;
     std::uint64_t probes_ = 0;
     double silent_ = 0;
 };

@@ -75,6 +75,7 @@ class alignas(64) Slot {
         }
         sending_ = sending;
         sent_at_ = now;
+        busy_ = false;
     }
     void doubt() {
         assert(outstanding() && !urgent());
@@ -118,11 +119,20 @@ class alignas(64) Slot {
     bool announced() const { return announced_; }
     std::uint8_t flags() const { return flags_; }
     std::uint16_t exponent() const { return exponent_; }
+    void announce(const BlockExponent& found) {
+        const unsigned flags = (found.special ? FLAG_SPECIAL : 0U) | (found.wide ? FLAG_WIDE : 0U);
+        announce(static_cast<std::uint8_t>(flags), found.code);
+    }
     void announce(std::uint8_t flags, std::uint16_t exponent) {
         announced_ = true;
         flags_ = flags;
         exponent_ = exponent;
     }
+
+    // A packet thread makes the packet of this slot, or takes its result, while others may use the engine:
+    // they leave the slot alone.
+    bool busy() const { return busy_; }
+    void set_busy(bool busy) { busy_ = busy; }
 
     // Counts a sending whose result was not usable; returns how many there are of this chunk.
     unsigned refuse() { return ++refusals_; }
@@ -143,8 +153,9 @@ class alignas(64) Slot {
     std::uint8_t refusals_ = 0;
     State state_ = State::idle;
     bool announced_ = false;
-    bool once_ = false;
-    bool timed_ = false;
+    bool busy_ = false;
+    bool once_ : 1 = false;
+    bool timed_ : 1 = false;
 };
 static_assert(sizeof(Slot) == alignof(Slot));
 

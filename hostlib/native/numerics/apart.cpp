@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "wire/wire.hpp"
 
@@ -40,21 +41,31 @@ void store_lane(const LaneFormat& format, std::span<std::byte> words, std::size_
 }  // namespace
 
 void ElementsApart::keep(std::size_t block, std::span<const float> elements, std::uint32_t limit) {
-    Kept& kept = blocks_[block];
-    kept.limit = limit;
-    kept.elements.resize(elements.size());
+    Kept kept{limit, std::vector<float>(elements.size())};
     std::ranges::transform(elements, kept.elements.begin(),
                            [=](float x) { return magnitude(x) > limit ? x : 0.0F; });
+    const std::lock_guard lock(mutex_);
+    blocks_[block] = std::move(kept);
+    any_ = true;
+}
+
+const ElementsApart::Kept* ElementsApart::find(std::size_t block) const {
+    if (!any_) {
+        return nullptr;
+    }
+    const std::lock_guard lock(mutex_);
+    const auto found = blocks_.find(block);
+    return found == blocks_.end() ? nullptr : &found->second;
 }
 
 std::span<const float> ElementsApart::of(std::size_t block) const {
-    const auto found = blocks_.find(block);
-    return found == blocks_.end() ? std::span<const float>{} : found->second.elements;
+    const Kept* kept = find(block);
+    return kept == nullptr ? std::span<const float>{} : kept->elements;
 }
 
 std::uint32_t ElementsApart::limit(std::size_t block) const {
-    const auto found = blocks_.find(block);
-    return found == blocks_.end() ? NO_LIMIT : found->second.limit;
+    const Kept* kept = find(block);
+    return kept == nullptr ? NO_LIMIT : kept->limit;
 }
 
 std::uint32_t pack_classes(const LaneFormat& format, std::span<const float> elements,

@@ -4,9 +4,11 @@
 #ifndef INAGG_APART_HPP
 #define INAGG_APART_HPP
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -15,6 +17,7 @@
 namespace inagg {
 
 // Those of one collective's blocks on this rank. They are kept here because results overwrite the elements.
+// Threads may use it at the same time, each for blocks of its own.
 class ElementsApart {
   public:
     // Keeps the elements beyond the limit, which the block has, in place; the others are zero.
@@ -30,6 +33,10 @@ class ElementsApart {
         std::uint32_t limit = NO_LIMIT;
         std::vector<float> elements;
     };
+    const Kept* find(std::size_t block) const;
+
+    std::atomic<bool> any_ = false;  // of most collectives no block has any
+    mutable std::mutex mutex_;       // guards the map, not what it has of a block
     std::map<std::size_t, Kept> blocks_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "wire/wire.hpp"
 
@@ -35,7 +36,9 @@ std::span<float> HostBlocks::read(std::size_t block) const {
     if (floats_.type == FloatType::float32) {
         return {reinterpret_cast<float*>(bytes.data()), count};
     }
-    const std::span<float> found = std::span(widened_).first(count);
+    thread_local std::vector<float> widened;
+    widened.resize(std::max(widened.size(), count));
+    const std::span<float> found = std::span(widened).first(count);
     widen(floats_.type, bytes, found);
     return found;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The elements of a collective, as blocks. A Collective holds one of these two classes, which have the same
-// members:
+// The elements of a collective, as blocks. Threads may use them at the same time, each for blocks of its own;
+// but take() of a special block and amend() are for one thread at a time. A Collective holds one of these two
+// classes, which have the same members:
 //   announce(block)              this rank's exponent of the block
 //   apart(block)                 its elements that do not travel in its lanes, in place; empty if all do
 //   datagram(block)              where the packet with its lanes has to be; empty: anywhere
@@ -17,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "numerics/apart.hpp"
 #include "numerics/numerics.hpp"
@@ -46,8 +46,7 @@ class HostBlocks {
           format_(format),
           block_elements_(block_elements),
           average_(average),
-          streamed_(worth_streaming(floats.memory)),
-          widened_(floats.type == FloatType::float32 ? 0 : std::min(block_elements, floats.elements())) {}
+          streamed_(worth_streaming(floats.memory)) {}
 
     BlockExponent announce(std::size_t block);
     std::span<const float> apart(std::size_t block) const { return apart_.of(block); }
@@ -60,7 +59,7 @@ class HostBlocks {
     void amend(std::size_t block, Change change) const {
         const std::span<float> sums = read(block);
         change(sums);
-        if (!widened_.empty()) {
+        if (floats_.type != FloatType::float32) {
             narrow(floats_.type, sums, memory(block));
         }
     }
@@ -69,7 +68,7 @@ class HostBlocks {
     static bool worth_streaming(std::span<const std::byte> memory);
     void prefetch(std::size_t block) const;
     std::span<std::byte> memory(std::size_t block) const;
-    // The elements, as float32: in place, or in widened_ until the next call.
+    // The elements, as float32: in place, or where this thread's next call overwrites them.
     std::span<float> read(std::size_t block) const;
     std::span<float> part_of(std::span<float> whole, std::size_t block) const;
 
@@ -77,8 +76,7 @@ class HostBlocks {
     LaneFormat format_;
     std::size_t block_elements_;
     bool average_;
-    bool streamed_;                       // sums go to memory past the caches
-    mutable std::vector<float> widened_;  // a block of 16-bit floats
+    bool streamed_;  // sums go to memory past the caches
     ElementsApart apart_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The packet thread. Its loop runs commands, sends, publishes news, waits and receives.
+// A packet thread. Its loop sends, publishes news, waits and receives.
 #include <poll.h>
 #include <sched.h>
 
@@ -31,92 +31,117 @@ constexpr double GATHER_SHORTEST = 50e-6;  // the kernel's timer slack: no sleep
 constexpr double RATE_SECONDS = 0.1;
 // Bytes of Ethernet, IPv4 and UDP headers.
 constexpr double FRAME_HEADERS = 42;
+// How often a packet thread tries to get the mutex before it sleeps.
+constexpr unsigned TRIES = 500;
 // Pieces in which a window leaves. See send().
 constexpr std::size_t TRAINS = 4;
 
-double seconds_now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+void pause_processor() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
 }
 
 }  // namespace
 
-void Transport::loop() {
+// Gives the mutex back for work on lanes, or the kernel.
+class Transport::Unlocked {
+  public:
+    Unlocked(Transport& transport, Lock& lock) : transport_(transport), lock_(lock) {
+        ++transport_.beside_;
+        lock_.unlock();
+    }
+    // Others hold it for a few microseconds: to sleep and wake up would take longer.
+    ~Unlocked() {
+        for (unsigned i = 0; i < TRIES && !lock_.try_lock(); ++i) {
+            pause_processor();
+        }
+        if (!lock_.owns_lock()) {
+            lock_.lock();
+        }
+        --transport_.beside_;
+    }
+    Unlocked(const Unlocked&) = delete;
+    Unlocked& operator=(const Unlocked&) = delete;
+
+  private:
+    Transport& transport_;
+    Lock& lock_;
+};
+
+void Transport::loop(PacketThread& self) {
     // Numerics need subnormals: a thread inherits the floating-point environment of its creator, which may
     // flush them to zero.
     std::fesetenv(FE_DFL_ENV);
-    while (run_commands(seconds_now())) {
+    Lock lock(mutex_);
+    while (!shared_.closing) {
         const double now = seconds_now();
         account(now);
         engine_.advance(now);
-        const Blocked blocked = send(now);
+        wake(&self);
+        const Blocked blocked = send(self, lock, now);
         account_.activity = engine_.activity();
+        self.published = self.counts;
         publish();
-        if (engine_.failure() || (!readable_.own && !readable_.results)) {
-            wait_for_events(blocked);
+        wake(&self);
+        if (engine_.failure() || (!self.readable.own && !self.readable.results)) {
+            wait_for_events(self, lock, blocked);
         }
-        mailbox_.take(mail_);
+        if (self.number == 0) {
+            mailbox_.take(mail_);
+        }
         if (!engine_.failure()) {
-            receive();
+            receive(self, lock);
         }
-        mail_.clear();
+        if (self.number == 0) {
+            mail_.clear();
+        }
     }
 }
 
 // The first failure of the engine stays.
-void Transport::ended() {
-    if (const std::optional<std::string> reason = thread_.failure()) {
+void Transport::ended(PacketThread& self) {
+    const std::lock_guard lock(mutex_);
+    if (const std::optional<std::string> reason = self.thread.failure()) {
         engine_.fail(FailureCode::failed, *reason);
     }
     engine_.fail(FailureCode::closed, "the transport was closed");
-    read_processor_times(thread_.id(), stats_);
+    self.counts.read_processor_times(self.thread.id());
+    self.published = self.counts;
     publish();
-}
-
-// Runs the commands of other threads; false when the transport is closing.
-bool Transport::run_commands(double now) {
-    std::vector<Command> commands;
-    {
-        const std::lock_guard lock(mutex_);
-        if (shared_.closing) {
-            return false;
-        }
-        commands.swap(shared_.commands);
-    }
-    for (const Command& command : commands) {
-        if (!engine_.failure()) {
-            command(engine_, now);
-        }
-    }
-    return true;
 }
 
 // A token bucket passes a message once it has tokens for all of it, and the results then arrive together too.
 // A window leaves in several messages, so that one is in flight while the next is made (TCP sizes its
 // segments the same way). To several servers whole groups leave.
-Transport::Blocked Transport::send(double now) {
-    std::array<Outgoing, SENT_AT_ONCE> datagrams;
-    const std::size_t train = config_.ways_apart
-                                  ? SENT_AT_ONCE
-                                  : std::clamp<std::size_t>(engine_.stats().window / TRAINS, 1, BATCH);
-    while (engine_.anything_to_send()) {
+Transport::Blocked Transport::send(PacketThread& self, Lock& lock, double now) {
+    while (engine_.anything_to_send(self.number)) {
+        const std::size_t train =
+            config_.ways_apart ? SENT_AT_ONCE : std::clamp<std::size_t>(engine_.window() / TRAINS, 1, BATCH);
         // Sent one at a time, a datagram's error shows whether this host refuses its size.
-        const std::size_t most = too_long_ ? 1 : train;
-        const std::size_t count = engine_.to_send(packets_, std::span(datagrams).first(most));
+        engine_.choose(self.packets, self.too_long ? 1 : train, self.departures);
         std::size_t done = 0;
-        for (Sent sent{}; done < count; done += sent.datagrams) {
-            sent = send_row(std::span(datagrams).subspan(done, count - done));
-            if (sent.error != 0) {
-                engine_.sent(done, now);
-                return judge_send_error(sent.error);
+        Sent sent{};
+        {
+            const Unlocked unlocked(*this, lock);
+            engine_.make(self.departures);
+            const std::span datagrams = self.departures.datagrams();
+            for (; done < datagrams.size() && sent.error == 0; done += sent.datagrams) {
+                sent = send_row(self, datagrams.subspan(done));
             }
         }
-        engine_.sent(count, now);
+        engine_.sent(self.departures, done, now);
+        if (sent.error != 0) {
+            return judge_send_error(self, sent.error);
+        }
     }
     return Blocked::no;
 }
 
 // Sends the first ones: those for the server in this process, or those for others.
-Sent Transport::send_row(std::span<const Outgoing> datagrams) {
+Sent Transport::send_row(PacketThread& self, std::span<const Outgoing> datagrams) {
     const bool within = within_process_[datagrams.front().destination];
     const auto end = std::ranges::find_if(
         datagrams, [&](const Outgoing& one) { return within_process_[one.destination] != within; });
@@ -125,18 +150,19 @@ Sent Transport::send_row(std::span<const Outgoing> datagrams) {
     if (within) {
         peers_.own_server->deliver(row);
     } else {
-        ++stats_.send_calls;
-        sent = sending_.send(socket_, row, peers_.destinations);
-        too_long_ = too_long_ && sent.error != 0;
+        ++self.counts.send_calls;
+        sent = self.sending.send(self.socket, row, peers_.destinations);
+        self.too_long = self.too_long && sent.error != 0;
+        self.counts.segmentation = self.sending.segmentation();
     }
-    stats_.messages_sent += sent.messages;
+    self.counts.messages_sent += sent.messages;
     return sent;
 }
 
 // What could not be sent stays in the engine's queue.
-Transport::Blocked Transport::judge_send_error(int error) {
-    too_long_ = error == EMSGSIZE;
-    if (too_long_ && socket_.take_errors().too_long) {
+Transport::Blocked Transport::judge_send_error(PacketThread& self, int error) {
+    self.too_long = error == EMSGSIZE;
+    if (self.too_long && self.socket.take_errors().too_long) {
         engine_.fail(FailureCode::failed,
                      "a packet of " + std::to_string(config_.job.words) +
                          " words does not fit the MTU of the way to the aggregator; raise the MTU, or build "
@@ -144,22 +170,22 @@ Transport::Blocked Transport::judge_send_error(int error) {
         return Blocked::no;
     }
     if (from_network(error)) {
-        ++stats_.network_errors;
+        ++self.counts.network_errors;
         return Blocked::for_a_moment;
     }
     switch (error) {
         case EINTR:
             return Blocked::for_a_moment;
         case EAGAIN:
-            ++stats_.send_refusals;
+            ++self.counts.send_refusals;
             return Blocked::until_writable;
         case ENOBUFS:
         case ENOMEM:
-            ++stats_.send_refusals;
+            ++self.counts.send_refusals;
             return Blocked::for_a_moment;
         case EPERM:  // a packet filter
         case EACCES:
-            ++stats_.network_errors;
+            ++self.counts.network_errors;
             return Blocked::for_a_moment;
         default:
             engine_.fail(FailureCode::failed,
@@ -168,38 +194,46 @@ Transport::Blocked Transport::judge_send_error(int error) {
     }
 }
 
-void Transport::wait_for_events(Blocked blocked) {
+void Transport::wait_for_events(PacketThread& self, Lock& lock, Blocked blocked) {
     std::optional<double> end = engine_.deadline();
     const double now = seconds_now();
     if (blocked == Blocked::for_a_moment) {
         end = std::min(end.value_or(now + MOMENT), now + MOMENT);
     }
     const short events = blocked == Blocked::until_writable ? POLLIN | POLLOUT : POLLIN;
-    const int results = results_ ? results_->fd() : -1;  // ppoll() ignores -1
-    std::array<pollfd, 3> waited{pollfd{wakeup_.fd(), POLLIN, 0}, pollfd{socket_.fd(), events, 0},
+    const int results = self.results ? self.results->fd() : -1;  // ppoll() ignores -1
+    std::array<pollfd, 3> waited{pollfd{self.wakeup.fd(), POLLIN, 0}, pollfd{self.socket.fd(), events, 0},
                                  pollfd{results, POLLIN, 0}};
-    // A broken group only listens to commands.
+    // A broken group only listens to its owner.
     const std::size_t count = engine_.failure() ? 1 : waited.size();
-    readable_ = {};
+    self.readable = {};
     const double longest = end ? std::max(0.0, *end - now) : FOR_EVER;
-    const int ready = poll(std::span(waited).first(count), mailbox_.fall_asleep() ? longest : 0);
-    const bool mail = mailbox_.wake_up();
+    // Who could not send waits for the kernel, whatever there is to send.
+    self.asleep = blocked == Blocked::no;
+    lock.unlock();
+    const bool may_sleep = self.number != 0 || mailbox_.fall_asleep();
+    const int ready = poll(std::span(waited).first(count), may_sleep ? longest : 0);
+    const bool mail = self.number == 0 && mailbox_.wake_up();
+    if (ready > 0) {
+        if (waited[0].revents != 0) {
+            self.wakeup.take();
+        }
+        if ((waited[1].revents & POLLERR) != 0) {
+            self.counts.network_errors += self.socket.take_errors().count;
+        }
+        if (self.results && (waited[2].revents & POLLERR) != 0) {
+            self.counts.network_errors += self.results->take_errors().count;
+        }
+    }
+    lock.lock();
+    self.asleep = false;
     if (ready <= 0) {
         return;
     }
-    if (waited[0].revents != 0) {
-        wakeup_.take();
-    }
-    if ((waited[1].revents & POLLERR) != 0) {
-        stats_.network_errors += socket_.take_errors().count;
-    }
-    if (results_ && (waited[2].revents & POLLERR) != 0) {
-        stats_.network_errors += results_->take_errors().count;
-    }
-    readable_ = {.own = (waited[1].revents & POLLIN) != 0, .results = (waited[2].revents & POLLIN) != 0};
+    self.readable = {.own = (waited[1].revents & POLLIN) != 0, .results = (waited[2].revents & POLLIN) != 0};
     const short arrived = waited[1].revents | waited[2].revents;
     if (arrived == POLLIN || (arrived == 0 && mail)) {
-        gather();
+        gather(self, lock);
     }
 }
 
@@ -221,38 +255,36 @@ int Transport::poll(std::span<pollfd> waited, double seconds) const {
 // On a slow link results come one by one, and waking up for each costs more than the work. A window in flight
 // takes an RTT to drain, so a sleep for a small share of the RTT makes batches and delays nothing. Network
 // cards moderate interrupts for the same reason.
-void Transport::gather() const {
-    if (received_ >= GATHERED) {
+void Transport::gather(const PacketThread& self, Lock& lock) const {
+    if (self.received >= GATHERED) {
         return;
     }
     const EngineStats stats = engine_.stats();
     const double pause = std::min(stats.srtt * GATHER_SHARE, GATHER_LONGEST);
     if (2 * stats.in_flight >= stats.window && pause >= GATHER_SHORTEST) {
+        lock.unlock();
         std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+        lock.lock();
     }
 }
 
 // Receives one batch with each socket that may have one. Answers that are no results come to a worker's own
 // address always, so they say nothing about multicast.
-void Transport::receive() {
-    received_ = 0;
-    mail_.for_each_row([&](std::span<const std::byte> row, std::size_t datagram_bytes) {
-        engine_.receive(row, datagram_bytes, seconds_now(), false);
-        received_ += row.size() / datagram_bytes;
-        ++stats_.messages_received;
-    });
-    if (results_ && readable_.results) {
-        const std::size_t before = received_;
-        readable_.results = receive_from(*results_) == ReceiveBatch::MESSAGES;
-        if (received_ > before) {
-            stats_.multicast_received += received_ - before;
-            stats_.unicast_in_a_row = 0;
+void Transport::receive(PacketThread& self, Lock& lock) {
+    self.received = 0;
+    if (self.number == 0 && !mail_.empty()) {
+        receive_mail(self, lock);
+    }
+    if (self.results && self.readable.results) {
+        const std::size_t before = self.received;
+        receive_from(self, *self.results, self.readable.results, lock);
+        if (self.received > before) {
+            self.counts.multicast_received += self.received - before;
+            shared_.stats.unicast_in_a_row = 0;
         }
     }
-    if (readable_.own) {
-        const std::uint64_t before = engine_.stats().packets_received;
-        readable_.own = receive_from(socket_) == ReceiveBatch::MESSAGES;
-        stats_.unicast_in_a_row += engine_.stats().packets_received - before;
+    if (self.readable.own) {
+        shared_.stats.unicast_in_a_row += receive_from(self, self.socket, self.readable.own, lock);
     }
 }
 
@@ -263,26 +295,55 @@ bool Transport::trusts(const sockaddr_in& source) const {
            std::ranges::any_of(peers_.sources, is_source);
 }
 
-// Returns the number of messages.
-std::size_t Transport::receive_from(const UdpSocket& socket) {
-    ++stats_.receive_calls;
-    const Received received = receiving_.receive(socket);
-    stats_.messages_received += received.messages;
-    const double now = seconds_now();
-    receiving_.for_each(received.messages, [&](const ReceivedMessage& message) {
-        const auto& [bytes, datagram_bytes, source, congested] = message;
-        if (trusts(source)) {
-            engine_.receive(bytes, datagram_bytes, now, congested);
-            received_ += std::max<std::size_t>((bytes.size() + datagram_bytes - 1) / datagram_bytes, 1);
-        }
+void Transport::receive_mail(PacketThread& self, Lock& lock) {
+    mail_.for_each_row([&](std::span<const std::byte> row, std::size_t datagram_bytes) {
+        engine_.read(row, datagram_bytes, false, self.arrivals);
+        self.received += row.size() / datagram_bytes;
+        ++self.counts.messages_received;
     });
+    take(self, seconds_now(), lock);
+}
+
+// Receives a batch. Returns the number of awaited results. `readable`: whether there may be more.
+std::size_t Transport::receive_from(PacketThread& self, const UdpSocket& socket, bool& readable, Lock& lock) {
+    Received received{};
+    double now = 0;
+    {
+        const Unlocked unlocked(*this, lock);
+        received = self.receiving.receive(socket);
+        now = seconds_now();
+        self.receiving.for_each(received.messages, [&](const ReceivedMessage& message) {
+            const auto& [bytes, datagram_bytes, source, congested] = message;
+            if (trusts(source)) {
+                engine_.read(bytes, datagram_bytes, congested, self.arrivals);
+                self.received +=
+                    std::max<std::size_t>((bytes.size() + datagram_bytes - 1) / datagram_bytes, 1);
+            }
+        });
+    }
+    ++self.counts.receive_calls;
+    self.counts.messages_received += received.messages;
+    readable = received.messages == ReceiveBatch::MESSAGES;
     if (from_network(received.error)) {
-        ++stats_.network_errors;
+        ++self.counts.network_errors;
     } else if (received.error != 0 && received.error != EAGAIN && received.error != EINTR) {
         engine_.fail(FailureCode::failed, "cannot receive from the aggregator: " +
                                               std::generic_category().message(received.error));
     }
-    return received.messages;
+    return take(self, now, lock);
+}
+
+// Takes what arrived at `now`. Returns the number of awaited results.
+std::size_t Transport::take(PacketThread& self, double now, Lock& lock) {
+    if (self.arrivals.empty()) {
+        return 0;
+    }
+    engine_.claim(self.arrivals, now);
+    {
+        const Unlocked unlocked(*this, lock);
+        engine_.check(self.arrivals);
+    }
+    return engine_.finish(self.arrivals, now);
 }
 
 // Charges the time since the last iteration to the engine's activity at its end (Linux's tcp_info does the
@@ -292,20 +353,23 @@ void Transport::account(double now) {
     if (account_.activity == Activity::idle) {
         return;
     }
-    stats_.spent[static_cast<std::size_t>(account_.activity)] += seconds;
+    shared_.stats.spent[static_cast<std::size_t>(account_.activity)] += seconds;
     account_.measured += seconds;
     if (account_.measured >= RATE_SECONDS) {
         const EngineStats stats = engine_.stats();
         const double bytes = static_cast<double>(stats.bytes_received) +
                              FRAME_HEADERS * static_cast<double>(stats.packets_received);
         const double received = bytes - std::exchange(account_.frame_bytes, bytes);
-        stats_.peak_rate = std::max(stats_.peak_rate, received / account_.measured);
+        shared_.stats.peak_rate = std::max(shared_.stats.peak_rate, received / account_.measured);
         account_.measured = 0;
     }
 }
 
+// With mutex_ held. A failure is news once no thread works on data.
 void Transport::publish() {
-    const std::lock_guard lock(mutex_);
+    if (engine_.failure() && beside_ > 0) {
+        return;
+    }
     bool changed = false;
     bool done = false;
     bool progressed = engine_.report_progress();
@@ -321,9 +385,7 @@ void Transport::publish() {
         shared_.failure = engine_.failure();
         changed = done = progressed = true;
     }
-    stats_.engine = engine_.stats();
-    stats_.segmentation = sending_.segmentation();
-    shared_.stats = stats_;
+    shared_.stats.engine = engine_.stats();
     if (changed) {
         changed_.notify_all();
     }

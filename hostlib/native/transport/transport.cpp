@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -35,16 +36,21 @@ bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& 
     return changed.wait_until(lock, *end) == std::cv_status::no_timeout;
 }
 
-// Makes room for the results of a whole window. If the kernel grants less, the window is smaller.
-EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, std::optional<UdpSocket>& results,
-                               TransportStats& stats) {
+EngineConfig with_packet_threads(EngineConfig config, std::size_t packet_threads) {
+    config.packet_threads = static_cast<unsigned>(packet_threads);
     config.validate();
+    return config;
+}
+
+// Makes room for the results of a whole window. If the kernel grants less, the window is smaller.
+EngineConfig bounded_by_buffer(EngineConfig config, const std::vector<UdpSocket*>& sockets,
+                               TransportStats& stats) {
     const std::size_t packet = datagram_bytes(Kind::data, config.job.words) + PACKET_OVERHEAD;
     stats.receive_buffer_wanted = packet * config.job.slots;
-    stats.receive_buffer = socket.reserve_receive_buffer(stats.receive_buffer_wanted);
-    if (results) {
-        stats.receive_buffer =
-            std::min(stats.receive_buffer, results->reserve_receive_buffer(stats.receive_buffer_wanted));
+    stats.receive_buffer = std::numeric_limits<std::uint64_t>::max();
+    for (UdpSocket* socket : sockets) {
+        stats.receive_buffer = std::min<std::uint64_t>(
+            stats.receive_buffer, socket->reserve_receive_buffer(stats.receive_buffer_wanted));
     }
     config.window_limit = static_cast<std::uint32_t>(
         std::clamp<std::size_t>(stats.receive_buffer / packet, 1, config.job.slots));
@@ -52,7 +58,7 @@ EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, std::opti
     // engine itself makes those to several servers whole.
     const std::uint32_t whole = datagrams_in_message(datagram_bytes(Kind::data, config.job.words));
     const std::uint32_t message =
-        config.threads == 1 ? whole : std::min<std::uint32_t>(whole, p4::RUN_CHUNKS);
+        config.strands() == 1 ? whole : std::min<std::uint32_t>(whole, p4::RUN_CHUNKS);
     if (!config.ways_apart && config.window_limit > message) {
         config.window_limit -= config.window_limit % message;
     }
@@ -74,35 +80,78 @@ std::vector<bool> within_process(const Peers& peers) {
 }  // namespace
 
 // Source: /proc/PID/schedstat, nanoseconds running and in a run queue (the kernel's sched-stats.rst).
-void read_processor_times(pid_t thread, TransportStats& stats) {
+void PacketCounts::read_processor_times(pid_t thread) {
     double running = 0;
     double waiting = 0;
     std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/schedstat");
     if (thread != 0 && file >> running >> waiting) {
-        stats.processor = running * 1e-9;
-        stats.processor_wait = waiting * 1e-9;
+        processor = running * 1e-9;
+        processor_wait = waiting * 1e-9;
     }
 }
 
-Transport::Transport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results,
-                     Peers peers, double spin)
-    : config_(config),
+PacketCounts& PacketCounts::operator+=(const PacketCounts& other) {
+    send_calls += other.send_calls;
+    receive_calls += other.receive_calls;
+    messages_sent += other.messages_sent;
+    messages_received += other.messages_received;
+    send_refusals += other.send_refusals;
+    network_errors += other.network_errors;
+    multicast_received += other.multicast_received;
+    processor += other.processor;
+    processor_wait += other.processor_wait;
+    segmentation = segmentation && other.segmentation;
+    return *this;
+}
+
+double Transport::seconds_now() {
+    return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+// Makes the packet threads, which do not run yet.
+std::vector<std::unique_ptr<Transport::PacketThread>> Transport::made_of(std::vector<Ends> ends,
+                                                                         const EngineConfig& config) {
+    const std::size_t memory = (config.ways_apart ? SENT_AT_ONCE / BATCH : 1) * MAX_DATAGRAM;
+    std::vector<std::unique_ptr<PacketThread>> threads;
+    for (Ends& each : ends) {
+        threads.push_back(
+            std::make_unique<PacketThread>(static_cast<unsigned>(threads.size()), std::move(each), memory));
+    }
+    return threads;
+}
+
+EngineConfig Transport::bounded_config() {
+    std::vector<UdpSocket*> sockets;
+    for (const auto& thread : threads_) {
+        sockets.push_back(&thread->socket);
+        if (thread->results) {
+            sockets.push_back(&*thread->results);
+        }
+    }
+    return bounded_by_buffer(config_, sockets, shared_.stats);
+}
+
+Transport::Transport(const EngineConfig& config, std::vector<Ends> ends, Peers peers, double spin)
+    : config_(with_packet_threads(config, ends.size())),
       spin_(spin),
-      local_address_(socket.local_address()),
-      socket_(std::move(socket)),
-      results_(std::move(results)),
       peers_(std::move(peers)),
       within_process_(within_process(peers_)),
-      engine_(bounded_by_buffer(config, socket_, results_, stats_)),
-      packets_((config.ways_apart ? SENT_AT_ONCE / BATCH : 1) * MAX_DATAGRAM) {
-    stats_.engine = engine_.stats();
-    shared_.stats = stats_;
+      threads_(made_of(std::move(ends), config)),
+      local_address_(threads_.front()->socket.local_address()),
+      mailbox_(threads_.front()->wakeup),
+      engine_(bounded_config()) {
+    shared_.stats.packet_threads = config_.packet_threads;
+    shared_.stats.engine = engine_.stats();
     if (peers_.own_server) {
         mail_memory_ = peers_.own_server->attach(config.job.number, config.job.epoch, config.rank, mailbox_);
     }
     try {
-        thread_.start([this] { loop(); }, [this] { ended(); });
+        for (const auto& thread : threads_) {
+            PacketThread& self = *thread;
+            self.thread.start([this, &self] { loop(self); }, [this, &self] { ended(self); });
+        }
     } catch (...) {
+        close();
         leave_own_server();
         throw;
     }
@@ -139,10 +188,31 @@ auto Transport::wait_for(std::condition_variable& news, std::unique_lock<std::mu
     }
 }
 
-// With mutex_ held.
-void Transport::post(Command command) {
-    shared_.commands.push_back(std::move(command));
-    wakeup_.wake();
+// Calls call(now), which is to change the engine, and tells the packet threads. With mutex_ held. The first
+// of them looks at the engine's deadline too.
+template <typename Call>
+void Transport::tell_engine(Call call) {
+    try {
+        if (!engine_.failure()) {
+            call(seconds_now());
+        }
+    } catch (const std::exception& error) {
+        engine_.fail(FailureCode::failed, error.what());
+    }
+    publish();
+    if (threads_.front()->asleep) {
+        threads_.front()->wakeup.wake();
+    }
+    wake(threads_.front().get());
+}
+
+// Wakes the packet threads that have something to send, but for `self`. With mutex_ held.
+void Transport::wake(const PacketThread* self) {
+    for (const auto& thread : threads_) {
+        if (thread.get() != self && thread->asleep && engine_.anything_to_send(thread->number)) {
+            thread->wakeup.wake();
+        }
+    }
 }
 
 Ticket Transport::submit(const Request& request) {
@@ -150,11 +220,11 @@ Ticket Transport::submit(const Request& request) {
     const std::lock_guard lock(mutex_);
     check_alive();
     const Ticket ticket = ++shared_.last_ticket;
-    post([ticket, request](Engine& engine, double now) { engine.submit(ticket, request, now); });
     shared_.unfinished.insert(ticket);
     if (const auto* staging = std::get_if<Staging*>(&request.data)) {
         (*staging)->submitted(this, ticket);
     }
+    tell_engine([&](double now) { engine_.submit(ticket, request, now); });
     return ticket;
 }
 
@@ -164,7 +234,7 @@ void Transport::scanned(Staging& staging, std::span<const std::int64_t> special_
     staging.scanned(special_blocks, elements);
     const std::lock_guard lock(mutex_);
     check_alive();
-    post([ticket](Engine& engine, double now) { engine.scanned(ticket, now); });
+    tell_engine([&](double now) { engine_.scanned(ticket, now); });
 }
 
 void Transport::packed(Staging& staging, std::size_t blocks) {
@@ -172,7 +242,7 @@ void Transport::packed(Staging& staging, std::size_t blocks) {
     const std::lock_guard lock(mutex_);
     staging.packed(blocks);
     check_alive();
-    post([ticket, blocks](Engine& engine, double now) { engine.packed(ticket, blocks, now); });
+    tell_engine([&](double now) { engine_.packed(ticket, blocks, now); });
 }
 
 std::optional<Progress> Transport::progress(const Staging& staging, std::size_t known, std::size_t summed,
@@ -235,7 +305,7 @@ std::optional<Ticket> Transport::next_done(std::optional<double> timeout) {
 
 void Transport::fail(const std::string& reason) {
     std::unique_lock lock(mutex_);
-    post([reason](Engine& engine, double) { engine.fail(FailureCode::failed, reason); });
+    tell_engine([&](double) { engine_.fail(FailureCode::failed, reason); });
     changed_.wait(lock, [this] { return shared_.failure.has_value(); });
 }
 
@@ -246,31 +316,46 @@ std::optional<Failure> Transport::failure() const {
 
 TransportStats Transport::stats() const {
     TransportStats stats;
+    std::vector<PacketCounts> each;
     {
-        const std::lock_guard lock(mutex_);
+        // A forked child may have got the mutex locked.
+        Lock lock(mutex_, std::defer_lock);
+        if (!forked()) {
+            lock.lock();
+        }
         stats = shared_.stats;
+        for (const auto& thread : threads_) {
+            each.push_back(thread->published);
+        }
     }
-    read_processor_times(thread_.id(), stats);
+    for (std::size_t i = 0; i < each.size(); ++i) {
+        each[i].read_processor_times(threads_[i]->thread.id());
+        stats += each[i];
+    }
     return stats;
 }
 
 void Transport::close() {
     const auto stop = [this] {
-        {
-            const std::lock_guard lock(mutex_);
-            shared_.closing = true;
-        }
-        wakeup_.wake();
-    };
-    thread_.end(stop, [this] {
-        leave_own_server();
-        mail_.clear();
-        mail_memory_.reset();
-        socket_.close();
-        results_.reset();
         const std::lock_guard lock(mutex_);
-        wakeup_.close();
-    });
+        shared_.closing = true;
+        for (const auto& thread : threads_) {
+            thread->wakeup.wake();
+        }
+    };
+    for (const auto& thread : threads_) {
+        thread->thread.end(stop, [this, &self = *thread] {
+            if (self.number == 0) {
+                leave_own_server();
+                mail_.clear();
+                mail_memory_.reset();
+            }
+            self.socket.close();
+            self.results.reset();
+            const std::lock_guard lock(mutex_);
+            self.wakeup.close();
+        });
+    }
 }
 
 }  // namespace inagg

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs an engine on UDP sockets, in its own thread: the packet thread. All public methods may be called from
-// any thread.
+// Runs an engine on UDP sockets, in threads of its own: the packet threads. All public methods may be called
+// from any thread.
 //
-// The packet thread owns the engine and the sockets; no other thread touches them while it runs. Other
-// threads exchange commands and news with it through Shared, under one mutex. The packet thread takes that
-// twice in each iteration of its loop, not for each packet.
+// One mutex guards the engine and what is shared of it. A packet thread has sockets of its own, which get the
+// results of its runs of chunks. It holds the mutex for the engine's bookkeeping, a few times for each batch
+// of messages, and not while it makes or checks lanes, or is in the kernel.
 #ifndef INAGG_TRANSPORT_HPP
 #define INAGG_TRANSPORT_HPP
 
@@ -16,7 +16,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,29 +33,34 @@
 
 namespace inagg {
 
-struct TransportStats {
-    EngineStats engine;
+// Of a packet thread, or the sum over all.
+struct PacketCounts {
     std::uint64_t send_calls = 0;
     std::uint64_t receive_calls = 0;
     std::uint64_t messages_sent = 0;  // each of one packet or several
     std::uint64_t messages_received = 0;
-    std::uint64_t send_refusals = 0;   // EAGAIN and ENOBUFS, after which it tries again
-    std::uint64_t network_errors = 0;  // ICMP errors and unreachable routes
-    // Datagrams received at the job's multicast address; and at this worker's own since the last of those.
-    std::uint64_t multicast_received = 0;
-    std::uint64_t unicast_in_a_row = 0;
-    bool segmentation = true;  // several datagrams a message (UDP_SEGMENT)
+    std::uint64_t send_refusals = 0;       // EAGAIN and ENOBUFS, after which it tries again
+    std::uint64_t network_errors = 0;      // ICMP errors and unreachable routes
+    std::uint64_t multicast_received = 0;  // datagrams at the job's multicast address
+    double processor = 0;                  // seconds that the thread ran
+    double processor_wait = 0;             // seconds that it was runnable but had no processor
+    bool segmentation = true;              // several datagrams a message (UDP_SEGMENT)
+
+    // Reads the processor times of a thread of this process. They stay unchanged if the kernel does not
+    // provide them, or if `thread` is 0.
+    void read_processor_times(pid_t thread);
+    PacketCounts& operator+=(const PacketCounts& other);
+};
+
+struct TransportStats : PacketCounts {
+    EngineStats engine;
+    unsigned packet_threads = 1;
+    std::uint64_t unicast_in_a_row = 0;  // awaited results at this worker's own address since one of those
     std::uint64_t receive_buffer = 0;
     std::uint64_t receive_buffer_wanted = 0;
     std::array<double, ACTIVITIES> spent{};  // seconds, by Activity; idle time is not counted
     double peak_rate = 0;                    // of results while not idle: bytes of frames a second
-    double processor = 0;                    // seconds that the packet thread ran
-    double processor_wait = 0;               // seconds that it was runnable but had no processor
 };
-
-// Reads the processor times of a thread of this process. They stay unchanged if the kernel does not provide
-// them, or if `thread` is 0.
-void read_processor_times(pid_t thread, TransportStats& stats);
 
 class GroupFailed : public std::runtime_error {
   public:
@@ -76,21 +80,26 @@ struct Peers {
     std::shared_ptr<OwnServer> own_server;
 };
 
+// The sockets of a packet thread. It sends with the first and receives with both; `results` is bound to the
+// job's multicast address and connected.
+struct Ends {
+    UdpSocket socket;
+    std::optional<UdpSocket> results;
+};
+
 class Transport {
   public:
-    // Sends with `socket`. Receives with it and with `results`, which is bound to the job's multicast address
-    // and connected. `peers`: without destinations if `socket` is connected, else it is prepared. `spin`:
-    // seconds to poll them before it sleeps; pays off if every worker has its own core. Throws
-    // std::invalid_argument, std::system_error.
-    Transport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results = {},
-              Peers peers = {}, double spin = 0);
+    // `ends`: of each packet thread; those of several are steered. `peers`: without destinations if the
+    // sockets are connected, else they are prepared. `spin`: seconds to poll them before a thread sleeps;
+    // pays off if every worker has its own core. Throws std::invalid_argument, std::system_error.
+    Transport(const EngineConfig& config, std::vector<Ends> ends, Peers peers = {}, double spin = 0);
     ~Transport();
     Transport(const Transport&) = delete;
     Transport& operator=(const Transport&) = delete;
 
     UdpAddress local_address() const { return local_address_; }
-    // Whether this is a forked child's copy: it has no packet thread.
-    bool forked() const { return thread_.forked(); }
+    // Whether this is a forked child's copy: it has no packet threads.
+    bool forked() const { return threads_.front()->thread.forked(); }
 
     // Throws std::invalid_argument, GroupFailed.
     Ticket submit(const Request& request);
@@ -115,17 +124,44 @@ class Transport {
     // The next watched ticket that is done; nothing after the timeout. Throws GroupFailed when none is left.
     std::optional<Ticket> next_done(std::optional<double> timeout);
 
-    // Breaks the group. After it returns the packet thread touches no data.
+    // Breaks the group. After it returns the packet threads touch no data.
     void fail(const std::string& reason);
     std::optional<Failure> failure() const;
     TransportStats stats() const;
-    // Ends the thread, and closes its descriptors.
+    // Ends the threads, and closes their descriptors.
     void close();
 
   private:
-    using Command = std::function<void(Engine&, double now)>;
+    // What is neither const nor guarded by mutex_ is for this thread only.
+    struct PacketThread {
+        PacketThread(unsigned number_, Ends ends, std::size_t memory)
+            : number(number_),
+              socket(std::move(ends.socket)),
+              results(std::move(ends.results)),
+              packets(memory),
+              departures(number_) {}
+
+        const unsigned number;
+        UdpSocket socket;
+        std::optional<UdpSocket> results;
+        Wakeup wakeup;                   // closed with mutex_ held
+        bool asleep = false;             // until there is something to send, or receive; guarded by mutex_
+        PacketCounts published;          // guarded by mutex_
+        std::vector<std::byte> packets;  // room for one batch
+        SendBatch sending;
+        ReceiveBatch receiving;
+        Departures departures;
+        Arrivals arrivals;
+        PacketCounts counts;
+        std::size_t received = 0;  // datagrams in the last call of receive()
+        struct {
+            bool own = false;
+            bool results = false;
+        } readable;             // the sockets that may have datagrams
+        bool too_long = false;  // the last send returned EMSGSIZE, perhaps after a forged ICMP error
+        OwnedThread thread{"inagg"};
+    };
     struct Shared {
-        std::vector<Command> commands;  // for the engine; dropped once it has failed
         bool closing = false;
 
         Ticket last_ticket = 0;
@@ -136,23 +172,32 @@ class Transport {
         TransportStats stats;
     };
     enum class Blocked { no, until_writable, for_a_moment };
+    using Lock = std::unique_lock<std::mutex>;  // of mutex_
+    class Unlocked;
 
+    static double seconds_now();
+    static std::vector<std::unique_ptr<PacketThread>> made_of(std::vector<Ends> ends,
+                                                              const EngineConfig& config);
+    EngineConfig bounded_config();
     void leave_own_server();
-    void loop();
-    void ended();
-    bool run_commands(double now);
-    Blocked send(double now);
-    Blocked judge_send_error(int error);
-    void wait_for_events(Blocked blocked);
+    void loop(PacketThread& self);
+    void ended(PacketThread& self);
+    Blocked send(PacketThread& self, Lock& lock, double now);
+    Sent send_row(PacketThread& self, std::span<const Outgoing> datagrams);
+    Blocked judge_send_error(PacketThread& self, int error);
+    void wait_for_events(PacketThread& self, Lock& lock, Blocked blocked);
     int poll(std::span<pollfd> waited, double seconds) const;
-    void gather() const;
-    void receive();
+    void gather(const PacketThread& self, Lock& lock) const;
+    void receive(PacketThread& self, Lock& lock);
+    void receive_mail(PacketThread& self, Lock& lock);
+    std::size_t receive_from(PacketThread& self, const UdpSocket& socket, bool& readable, Lock& lock);
+    std::size_t take(PacketThread& self, double now, Lock& lock);
     bool trusts(const sockaddr_in& source) const;
-    Sent send_row(std::span<const Outgoing> datagrams);
-    std::size_t receive_from(const UdpSocket& socket);
     void account(double now);
     void publish();
-    void post(Command command);
+    void wake(const PacketThread* self);
+    template <typename Call>
+    void tell_engine(Call call);
     void check_alive() const;
     void check_ticket(Ticket ticket) const;
     template <typename Get>
@@ -161,42 +206,30 @@ class Transport {
 
     const EngineConfig config_;
     const double spin_;
-    const UdpAddress local_address_;
-    Wakeup wakeup_;  // closed with mutex_ held
-
-    // Used by the packet thread only.
-    TransportStats stats_;
-    UdpSocket socket_;
-    std::optional<UdpSocket> results_;
     Peers peers_;
     const std::vector<bool> within_process_;  // by destination: it is the own server
-    Mailbox mailbox_{wakeup_};                // of the own server's
+    std::vector<std::unique_ptr<PacketThread>> threads_;
+    const UdpAddress local_address_;
+
+    // What an own server sends; used by the first packet thread, which is the only one then.
+    Mailbox mailbox_;
     std::shared_ptr<const void> mail_memory_;
     Mail mail_;
+
+    // Guards what follows, and `progress` of every Staging. Any thread takes it, for moments only.
+    mutable std::mutex mutex_;
+    Shared shared_;
     Engine engine_;
-    std::vector<std::byte> packets_;  // room for one batch
-    SendBatch sending_;
-    ReceiveBatch receiving_;
-    std::size_t received_ = 0;  // datagrams in the last call of receive()
-    struct {
-        bool own = false;
-        bool results = false;
-    } readable_;             // the sockets that may have datagrams
-    bool too_long_ = false;  // the last send returned EMSGSIZE, perhaps after a forged ICMP error
+    unsigned beside_ = 0;  // packet threads that work on lanes of the engine's, without the mutex
     struct {
         Activity activity = Activity::idle;
         double since = 0;
         double measured = 0;     // seconds, towards the next measurement of the rate
         double frame_bytes = 0;  // received before it
     } account_;
-
-    // Guards shared_, and `progress` of every Staging. Any thread takes it, for moments only.
-    mutable std::mutex mutex_;
     std::condition_variable changed_;     // shared_.unfinished has shrunk, or there is a failure
     std::condition_variable done_;        // shared_.done has grown, or there is a failure
     std::condition_variable progressed_;  // a staged collective has progressed, or there is a failure
-    Shared shared_;
-    OwnedThread thread_{"inagg"};
 };
 
 }  // namespace inagg

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/errqueue.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
@@ -16,6 +17,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <system_error>
+#include <vector>
 
 namespace inagg {
 namespace {
@@ -133,6 +135,44 @@ void UdpSocket::connect(const UdpAddress& peer) {
     if (::connect(fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
         throw_errno("cannot connect a UDP socket to the aggregator at " + text(peer));
     }
+}
+
+namespace {
+
+// Where a header has its chunk (protocol.md, 2.1).
+constexpr std::uint32_t CHUNK_OFFSET = 12;
+constexpr std::uint32_t UDP_HEADER = 8;
+
+// Loads the number of a chunk's part. `header`: where the inagg header begins.
+std::vector<sock_filter> load_part(std::uint32_t header, unsigned parts) {
+    return {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, header + CHUNK_OFFSET),
+            BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, p4::RUN_BITS),
+            BPF_STMT(BPF_ALU | BPF_AND | BPF_K, parts - 1)};
+}
+
+void attach(int fd, int option, std::vector<sock_filter>& steps) {
+    const sock_fprog program{.len = static_cast<unsigned short>(steps.size()), .filter = steps.data()};
+    if (setsockopt(fd, SOL_SOCKET, option, &program, sizeof program) != 0) {
+        throw_errno("cannot divide the results among packet threads");
+    }
+}
+
+}  // namespace
+
+// The kernel shows such a program the UDP payload (Documentation/networking/filter.rst, reuseport).
+void UdpSocket::steer_unicast(unsigned parts) {
+    std::vector<sock_filter> steps = load_part(0, parts);
+    steps.push_back(BPF_STMT(BPF_RET | BPF_A, 0));
+    attach(fd(), SO_ATTACH_REUSEPORT_CBPF, steps);
+}
+
+// The kernel shows such a program the UDP header and what follows.
+void UdpSocket::steer_multicast(unsigned part, unsigned parts) {
+    std::vector<sock_filter> steps = load_part(UDP_HEADER, parts);
+    steps.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, part, 0, 1));
+    steps.push_back(BPF_STMT(BPF_RET | BPF_K, UINT32_MAX));
+    steps.push_back(BPF_STMT(BPF_RET | BPF_K, 0));
+    attach(fd(), SO_ATTACH_FILTER, steps);
 }
 
 std::size_t UdpSocket::reserve_receive_buffer(std::size_t bytes) {

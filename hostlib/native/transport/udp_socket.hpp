@@ -68,6 +68,11 @@ class UdpSocket {
     void prepare();
     // The same, and it delivers datagrams from `peer` only.
     void connect(const UdpAddress& peer);
+    // This socket, of several that share its address, gets the datagrams of chunks whose runs, counted from
+    // 0, are `part` modulo `parts`, a power of two. The sockets were bound in the order of their parts. A
+    // unicast datagram goes to one of several sockets with SO_REUSEPORT, a multicast one to all.
+    void steer_unicast(unsigned parts);
+    void steer_multicast(unsigned part, unsigned parts);
     // Asks for a receive buffer of at least `bytes`; returns the bytes that the kernel grants.
     std::size_t reserve_receive_buffer(std::size_t bytes);
     // Asks for a send buffer of `bytes`; the kernel may grant less.

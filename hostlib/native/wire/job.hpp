@@ -32,7 +32,9 @@ class Ways {
     Ways(std::uint32_t slots, unsigned count);
 
     unsigned count() const { return count_; }
-    unsigned of(std::uint32_t chunk) const { return (slot_of(chunk) >> run_bits_) % count_; }
+    unsigned of(std::uint32_t chunk) const {
+        return count_ == 1 ? 0 : (slot_of(chunk) >> run_bits_) % count_;
+    }
     // A chunk and those that follow it in its group. Groups are of chunks that are next to one another at
     // their way: of 2^n, as many as `most` and RUN_CHUNKS permit, one at least.
     unsigned left_of_group(std::uint32_t chunk, unsigned most) const;
