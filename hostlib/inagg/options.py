@@ -255,10 +255,21 @@ class Options(BaseModel):
             description="microseconds to poll for packets before sleeping; useful if each worker has a spare core",
         ),
     ] = 0.0
+    packet_threads: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=64,
+            description="threads that send and receive, a power of two; by default two if a rank has 8 processors and "
+            "a link of 10 Gbit/s or more, or of unknown rate, else one. One with servers, and no more than there are "
+            "32 slots for. Ranks may differ in it; results do not change",
+        ),
+        AfterValidator(lambda count: None if count is None else _power_of_two(count)),
+    ] = None
     cpus: Annotated[
         Annotated[str, BeforeValidator(_one_cpu), AfterValidator(_list_of_cpus)] | None,
         Field(
-            description="processors on which the packet thread, and that of a server in this process, may run, in "
+            description="processors on which the packet threads, and that of a server in this process, may run, in "
             "taskset's notation (`0,4-7`); by default, those of the process"
         ),
     ] = None

@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Self
 
 from inagg._core import RetransmissionPolicy, Route, Sockets, Transport
+from inagg.membership.packet_threads import sharing
+from inagg_contract.constants import RUN_CHUNKS
 from inagg_simulator.reference import decode
 from inagg_simulator.reference_switch import Aggregator
 from inagg_simulator.virtual_network import make_aggregator, make_shape
@@ -78,7 +80,10 @@ class LoopbackSwitch:
 
     def _serve(self) -> None:
         while True:
-            readable, _, _ = select.select([self._socket, self._stopped], [], [])
+            readable, _, _ = select.select([self._socket, self._stopped], [], [], 0)
+            if not readable:
+                self._idle()
+                readable, _, _ = select.select([self._socket, self._stopped], [], [])
             if self._stopped in readable:
                 return
             self._handle(*self._socket.recvfrom(65536))
@@ -90,7 +95,13 @@ class LoopbackSwitch:
         self._addresses[header.job, header.rank] = source
         for rank, result in self.aggregator.process(header.rank, datagram):
             if self._draws.random() >= self.loss:
-                self._socket.sendto(result, self._addresses[header.job, rank])
+                self._send(result, self._addresses[header.job, rank])
+
+    def _send(self, result: bytes, to: tuple[str, int]) -> None:
+        self._socket.sendto(result, to)
+
+    def _idle(self) -> None:
+        """No packet waits."""
 
 
 def make_transport(
@@ -98,11 +109,12 @@ def make_transport(
     rank: int = 0,
     workers: int = 1,
     sockets: Sockets | None = None,
+    slots: int = SLOTS,
     **timers: float,
 ) -> Transport:
     """timers: of RetransmissionPolicy."""
     return Transport(
-        make_shape(workers, slots=SLOTS, words=WORDS),
+        make_shape(workers, slots=slots, words=WORDS),
         rank=rank,
         route=Route(aggregator=aggregator),
         sockets=sockets or Sockets(local=("127.0.0.1", 0)),
@@ -110,12 +122,26 @@ def make_transport(
     )
 
 
+def sockets_for(packet_threads: int) -> Sockets:
+    """On 127.0.0.1, for a transport with so many packet threads."""
+    first = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    first.bind(("127.0.0.1", 0))
+    with sharing(first, packet_threads) as more:
+        return Sockets(socket_fd=first.detach(), more=[(udp.detach(), None) for udp in more])
+
+
 @contextmanager
-def group(workers: int, *, loss: float = 0.0) -> Iterator[list[Transport]]:
+def group(
+    workers: int, *, loss: float = 0.0, packet_threads: int = 1, switch: type[LoopbackSwitch] = LoopbackSwitch
+) -> Iterator[list[Transport]]:
+    """The transports of a job, which has more slots if they have several packet threads."""
+    slots = SLOTS if packet_threads == 1 else 2 * packet_threads * RUN_CHUNKS
     with ExitStack() as stack:
-        aggregator = make_aggregator(workers, slots=SLOTS, words=WORDS)
-        switch = stack.enter_context(LoopbackSwitch(aggregator, loss=loss))
-        transports = [make_transport(switch.address, rank, workers) for rank in range(workers)]
+        served = stack.enter_context(switch(make_aggregator(workers, slots=slots, words=WORDS), loss=loss))
+        transports = [
+            make_transport(served.address, rank, workers, sockets_for(packet_threads), slots)
+            for rank in range(workers)
+        ]
         for transport in transports:
             stack.callback(transport.close)
         yield transports

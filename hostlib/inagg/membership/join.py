@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from itertools import zip_longest
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ from inagg.membership.joined import Joined
 from inagg.membership.mtu_probe import silent_s
 from inagg.membership.multicast import open_socket
 from inagg.membership.own_server import OwnServer, bind, is_at_home, servers_of, shape_of
+from inagg.membership.packet_threads import packet_threads, sharing
 from inagg.membership.pings import SwitchPings
 from inagg.membership.room import create_job
 from inagg.membership.session import Session
@@ -336,27 +338,30 @@ def _check_others(ranks: Assembly, who: JobRank) -> None:
 
 @contextlib.contextmanager
 def _join_multicast(
-    client: ControlClient, status: JobStatus, rank: int, address: str
-) -> Iterator[socket.socket | None]:
-    """A socket for the job's results. If this host cannot have it, the job changes to unicast."""
+    client: ControlClient, status: JobStatus, rank: int, address: str, count: int
+) -> Iterator[list[socket.socket]]:
+    """A socket for the job's results for each packet thread. If this host cannot have them, there are none, and the job
+    changes to unicast."""
     if status.results is None or status.aggregator is None:
-        yield None
+        yield []
         return
-    try:
-        aggregator = (status.aggregator.ip, status.aggregator.udp_port)
-        results = open_socket(status.results, address, aggregator)
-    except OSError as error:
-        _log.warning(
-            "%s: cannot receive multicast at %s (%s), so the switch sends a copy of each result to each worker",
-            JobRank(status.id, status.name, rank),
-            status.results.ip,
-            error.strerror,
-        )
-        client.unicast(status.id, timeout_s=client.setup_s)
-        yield None
-        return
-    with results:
-        yield results
+    aggregator = (status.aggregator.ip, status.aggregator.udp_port)
+    with contextlib.ExitStack() as undo:
+        sockets: list[socket.socket] = []
+        try:
+            for _ in range(count):
+                sockets.append(undo.enter_context(open_socket(status.results, address, aggregator)))
+        except OSError as error:
+            _log.warning(
+                "%s: cannot receive multicast at %s (%s), so the switch sends a copy of each result to each worker",
+                JobRank(status.id, status.name, rank),
+                status.results.ip,
+                error.strerror,
+            )
+            undo.close()
+            sockets = []
+            client.unicast(status.id, timeout_s=client.setup_s)
+        yield sockets
 
 
 def _begin(
@@ -368,17 +373,18 @@ def _begin(
 ) -> Joined:
     """Start the presence and the transport of a registered rank. They take over its socket."""
     policy, rank = status.policy, status.rank
+    threads = packet_threads(options, status.aggregation, status.slots, ends.link_rate)
     with contextlib.ExitStack() as undo:
         presence = client.attend(
             status.id, rank, max(policy.heartbeat_interval_s, _BEATS_PART * policy.heartbeat_timeout_s)
         )
         undo.callback(presence.close)
-        results: socket.socket | None = None
+        results: list[socket.socket] = []
         aggregator: tuple[str, int] | None = None
         own_server: Server | None = None
         if status.aggregator is not None:
             # No result comes before this rank has contributed to it.
-            results = undo.enter_context(_join_multicast(client, status, rank, ends.address))
+            results = undo.enter_context(_join_multicast(client, status, rank, ends.address, threads))
             aggregator = (status.aggregator.ip, status.aggregator.udp_port)
         if status.aggregation == LEASED:
             route = Route(aggregator=aggregator, roots=status.roots, threads=status.threads)
@@ -390,9 +396,11 @@ def _begin(
             if ends.own is not None and serves and is_at_home(job):
                 own_server = ends.own.server
             status = status.model_copy(update={"servers": job.servers, "members": job.members})
-        sockets = Sockets(
-            socket_fd=ends.udp.fileno(), results_fd=None if results is None else results.fileno()
+        more = undo.enter_context(sharing(ends.udp, threads))
+        (own_fd, results_fd), *further = zip_longest(
+            (udp.fileno() for udp in (ends.udp, *more)), (udp.fileno() for udp in results)
         )
+        sockets = Sockets(socket_fd=own_fd, results_fd=results_fd, more=further)
         with confined_to(options.cpus):
             transport = Transport(
                 shape_of(status),
@@ -404,9 +412,8 @@ def _begin(
                 policy=_retransmission(policy),
                 spin_s=options.spin_us * 1e-6,
             )
-        ends.udp.detach()  # the transport owns it, and the other
-        if results is not None:
-            results.detach()
+        for udp in (ends.udp, *more, *results):  # the transport owns them
+            udp.detach()
         undo.pop_all()
     return Joined(client, status, rank, transport, presence, SwitchPings.of(status), ends.link_rate, ends.own)
 

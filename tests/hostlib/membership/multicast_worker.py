@@ -22,7 +22,7 @@ REPORT_EVERY_S = 0.05
 
 def say(event: str, **facts: Any) -> None:
     stats = inagg.stats()
-    figures = ("job", "multicast_received", "unicast_in_a_row", "discarded", "corrupt")
+    figures = ("job", "multicast_received", "unicast_in_a_row", "discarded", "corrupt", "packet_threads")
     LOG.write(event, **{name: stats[name] for name in figures}, **facts)
 
 

@@ -100,10 +100,11 @@ Launch = Callable[..., Ranks]
 
 @pytest.fixture
 def launch(testbed: Testbed, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launch]:
-    """launch([1, 1, 2]): ranks 0 and 1 on host 1, rank 2 on host 2. Ranks that are left at the end are ended."""
+    """launch([1, 1, 2]): ranks 0 and 1 on host 1, rank 2 on host 2. packet_threads: of the last rank; the others have
+    one. Ranks that are left at the end are ended."""
     groups = []
 
-    def start(hosts: Sequence[int] = (1, 2)) -> Ranks:
+    def start(hosts: Sequence[int] = (1, 2), packet_threads: int = 1) -> Ranks:
         group = WorkerGroup(workers=[])
         port = 29500 + len(testbed.groups)
         testbed.groups.append(group)
@@ -119,6 +120,7 @@ def launch(testbed: Testbed, tmp_path: Path, request: pytest.FixtureRequest) -> 
                     run=testbed.run.id,
                 ),
                 **testbed.node_environments()[host_name(host)],
+                "INAGG_PACKET_THREADS": str(packet_threads if rank == len(hosts) - 1 else 1),
             }
             command = [sys.executable, str(WORKER), "{events}", str(tmp_path / "stop")]
             name = f"{request.node.name}-{rank}"
@@ -161,8 +163,9 @@ def counts(testbed: Testbed, name: str) -> dict[int, int]:
     return {port: count.packets for port, count in testbed.controller.counters()["s1"].get(name, {}).items()}
 
 
-def test_results_arrive_at_the_group_address(launch: Launch) -> None:
-    ranks = launch([1, 2, 3])
+@pytest.mark.parametrize("packet_threads", [1, 2, 4])
+def test_results_arrive_at_the_group_address(launch: Launch, packet_threads: int) -> None:
+    ranks = launch([1, 2, 3], packet_threads)
     ranks.wait_joined()
     ranks.sum_on()
     results = ranks.job().results
@@ -171,14 +174,18 @@ def test_results_arrive_at_the_group_address(launch: Launch) -> None:
         assert end["multicast_received"] > end["number"]
         assert end["unicast_in_a_row"] < MISSED
         assert (end["discarded"], end["corrupt"]) == (0, 0)
+    assert end["packet_threads"] == packet_threads
     assert ranks.job().results == results
 
 
-def test_ranks_of_one_host_share_the_copies_to_its_port(testbed: Testbed, launch: Launch) -> None:
+@pytest.mark.parametrize("packet_threads", [1, 2])
+def test_ranks_of_one_host_share_the_copies_to_its_port(
+    testbed: Testbed, launch: Launch, packet_threads: int
+) -> None:
     to_one = ("result_resent", "query_held", "query_again")
     names = ("completed", "result_sent", *to_one)
     before = {name: counts(testbed, name) for name in names}
-    ranks = launch([1, 1, 2])
+    ranks = launch([2, 1, 1], packet_threads)
     ranks.wait_joined()
     ranks.sum_on()
     for end in ranks.stop():
@@ -194,11 +201,12 @@ def test_ranks_of_one_host_share_the_copies_to_its_port(testbed: Testbed, launch
     assert ranks.job().results is not None
 
 
+@pytest.mark.parametrize("packet_threads", [1, 2])
 def test_a_job_with_a_host_that_drops_multicast_changes_to_unicast_as_it_is_joined(
-    testbed: Testbed, launch: Launch
+    testbed: Testbed, launch: Launch, packet_threads: int
 ) -> None:
     with dropped_multicast(testbed, 2):
-        ranks = launch()
+        ranks = launch(packet_threads=packet_threads)
         ranks.until(lambda: bool(ranks.events[1]), "rank 1 has joined")
         assert ranks.job().results is None
         ranks.wait_joined()
