@@ -56,7 +56,11 @@ log = logging.getLogger(__name__)
 
 GlooPath = Literal["switch", "bridge"]
 _FIRST_MASTER_PORT = 29500
-_OWN_OPTIONS = ("slots", "aggregation")  # of inagg's groups: the testbed's defaults depend on them
+_OWN_OPTIONS = (
+    "slots",
+    "aggregation",
+    "packet_threads",
+)  # of inagg's groups: the testbed's defaults depend on them
 
 
 @dataclass
@@ -98,11 +102,14 @@ class Testbed:
         """Variables for inagg's groups. `slots` of an experiment come before the user's.
 
         INAGG_LINK_RATE is the token bucket's rate, which the library cannot read from the interface. Over bridges only
-        servers can sum.
+        servers can sum. A rank knows nothing of the others on this machine: two packet threads each, and the switch,
+        need three processors for each rank.
         """
         rate = self.network.spec.rate_bps
         chosen = self.has_switch or "aggregation" in self.own_options
+        scarce = len(os.sched_getaffinity(0)) < 3 * len(self.network.fabric.hosts)
         return {
+            **({"INAGG_PACKET_THREADS": "1"} if scarce and "packet_threads" not in self.own_options else {}),
             "INAGG_CONTROLLER": CONTROLLER_URL,
             "INAGG_SLOTS": str(self.slots(self.own_options.get("slots") if slots is None else slots)),
             **({} if rate is None else {"INAGG_LINK_RATE": str(rate)}),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A testbed with bridges: its controller has no switch, and its workers ask for sums on servers. No network is made."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,6 +75,15 @@ def test_the_users_file_says_how_many_slots(monkeypatch: pytest.MonkeyPatch, tmp
     (tmp_path / "inagg.toml").write_text("slots = 8\nlane_bits = 16\n")
     assert _options_of_the_user() == {"slots": 8}
     assert environment(made_testbed("bridge", {"slots": 8}))["INAGG_SLOTS"] == "8"
+
+
+def test_ranks_have_one_packet_thread_where_processors_are_scarce(monkeypatch: pytest.MonkeyPatch) -> None:
+    variable = "INAGG_PACKET_THREADS"
+    made = made_testbed("model")
+    for processors, scarce in ((6, False), (5, True)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _pid, count=processors: set(range(count)))
+        assert (environment(made).get(variable) == "1") == scarce
+        assert variable not in environment(made_testbed("model", {"packet_threads": 2}))
 
 
 def test_a_bridge_cannot_inject_loss() -> None:
