@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -24,7 +24,6 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    ValidationInfo,
     field_validator,
 )
 
@@ -105,6 +104,11 @@ class Options(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # Whether CPU tensors are processed like CUDA tensors: sums with torch operations and three more threads,
+    # collectives of gloo through copies. For tests without a GPU: it is slower. Ranks may differ in it; results do
+    # not change.
+    stage_cpu: ClassVar[bool] = False
 
     controller: Annotated[
         str | None,
@@ -224,14 +228,6 @@ class Options(BaseModel):
             "has it and no two ranks share a GPU (NCCL refuses that), otherwise gloo"
         ),
     ] = "auto"
-    stage_cpu: Annotated[
-        bool,
-        Field(
-            description="process CPU tensors like CUDA tensors: sums with torch operations and three more threads, "
-            "collectives of gloo through copies. Slower, for tests without a GPU. Ranks may differ in it; results do "
-            "not change"
-        ),
-    ] = False
     rounding: Annotated[
         Literal["nearest", "stochastic"],
         Field(
@@ -305,10 +301,9 @@ class Options(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_values(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse true and false for numbers, which Python would accept."""
-        is_flag = cls.model_fields[str(info.field_name)].annotation is bool
-        if isinstance(value, bool) and not is_flag:
+    def _no_truth_values(cls, value: object) -> object:
+        """Refuse true and false, which Python would accept for numbers."""
+        if isinstance(value, bool):
             raise ValueError("true and false are not values of this setting")
         return value
 
@@ -350,7 +345,7 @@ class Options(BaseModel):
             settings |= own
             places |= {name: name for name in own}
         try:
-            options = cls(**settings)
+            options = (cls if given is None else type(given))(**settings)
         except ConfigurationError as error:
             cause = error.__cause__
             if not isinstance(cause, ValidationError):
@@ -362,6 +357,12 @@ class Options(BaseModel):
                 f'"http://HOST:PORT" in {CONFIG_FILE}, or pass pg_options=inagg.Options(controller="http://HOST:PORT").'
             )
         return options
+
+
+class StagedOptions(Options):
+    """Options of a group that processes CPU tensors like CUDA tensors. See `Options.stage_cpu`."""
+
+    stage_cpu: ClassVar[bool] = True
 
 
 def _script() -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from inagg import Options
 from inagg.errors import ConfigurationError
-from inagg.options import launcher_environment, markdown_table
+from inagg.options import StagedOptions, launcher_environment, markdown_table
 from inagg_contract.ranks import host_name
 
 NOWHERE = Path("/nowhere")
@@ -187,14 +187,14 @@ def test_what_is_wrong_in_the_file_is_named_with_the_file(tmp_path: Path, text: 
         Options.resolve(Options(controller=URL), {}, tmp_path)
 
 
-@pytest.mark.parametrize("text", ["stage_cpu = true", "stage_cpu = false"])
-def test_truth_values_are_those_of_a_setting_that_is_one(tmp_path: Path, text: str) -> None:
-    (tmp_path / "inagg.toml").write_text(text)
-    wanted = text.endswith("true")
-    assert Options.resolve(Options(controller=URL), {}, tmp_path).stage_cpu is wanted
-    assert Options(controller=URL, stage_cpu=wanted).stage_cpu is wanted
-    environment = {"INAGG_CONTROLLER": URL, "INAGG_STAGE_CPU": "1" if wanted else "0"}
-    assert Options.resolve(environment=environment, folder=NOWHERE).stage_cpu is wanted
+def test_cpu_tensors_are_staged_for_tests_only(tmp_path: Path) -> None:
+    (tmp_path / "inagg.toml").write_text("stage_cpu = 1")
+    with pytest.raises(ConfigurationError, match="stage_cpu: is not a setting"):
+        Options.resolve(Options(controller=URL), {}, tmp_path)
+    with pytest.raises(ConfigurationError, match="stage_cpu"):
+        Options(stage_cpu=1)
+    resolved = Options.resolve(StagedOptions(controller=URL), {"INAGG_SLOTS": "64"}, NOWHERE)
+    assert (resolved.stage_cpu, resolved.slots, Options().stage_cpu) == (True, 64, False)
 
 
 def test_launchers_take_settings_as_arguments() -> None:

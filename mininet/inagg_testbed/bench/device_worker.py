@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-import inagg
+from inagg.options import StagedOptions
 from inagg_testbed.bench.device import device_of
 from inagg_testbed.events import EventLog
 
@@ -19,8 +19,7 @@ ITERATIONS = 5
 
 def run(device: torch.device, elements: int, log: EventLog) -> None:
     """Measure and write one event with all times."""
-    # stage_cpu uses the device path for CPU tensors too.
-    staged = dist.new_group(backend="inagg", pg_options=inagg.Options(stage_cpu=True))
+    staged = dist.new_group(backend="inagg", pg_options=StagedOptions())
     there, here = torch.ones(elements, device=device), torch.ones(elements)
     matrix = torch.randn(1024, 1024, device=device)
 

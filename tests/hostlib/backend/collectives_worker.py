@@ -6,6 +6,7 @@ rank, so each rank knows what the others sent and computes the expected sum itse
 """
 
 import json
+import os
 import sys
 import time
 import traceback
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from inagg.options import Options
 from tests.hostlib.backend import (
     collectives_groups,  # noqa: F401 - cases
     collectives_inner,  # noqa: F401 - cases
@@ -22,8 +24,11 @@ from tests.hostlib.backend import (
 )
 from tests.hostlib.backend.collectives_cases import CASES as CASES
 
+STAGE_CPU = "TESTS_STAGE_CPU"  # a variable: process CPU tensors like CUDA tensors
+
 
 def main() -> None:
+    Options.stage_cpu = STAGE_CPU in os.environ
     dist.init_process_group("inagg")
     with Path(sys.argv[1]).open("a") as results:
         for run in CASES:

@@ -50,7 +50,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 def run_all(testbed: Testbed, name: str, ranks: int, loss: float) -> Outcome:
     """Runs all cases in one launch. Only sums lose packets: TCP at 5% loss could delay gloo for minutes."""
-    environment = {"INAGG_STAGE_CPU": "1"} if "staged" in name else {}
+    environment = {collectives_worker.STAGE_CPU: "1"} if "staged" in name else {}
     environment |= VARIABLES if "variables" in name else {}
     environment["INAGG_AGGREGATION"] = next((way for way in ("server", "shared") if way in name), "leased")
     rows: list[tuple[int, Event]] = []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of test_cuda.py: collectives and training with tensors on a GPU that all ranks share; one JSON line a case.
 
-Arguments: the file for the lines, and the device: "cuda", or "cpu" to try this without a GPU (INAGG_STAGE_CPU=1).
+Arguments: the file for the lines, and the device: "cuda", or "cpu" to try this without a GPU.
 """
 
 import json
@@ -241,6 +241,7 @@ CASES |= {
 
 def main() -> None:
     device = torch.device(sys.argv[2])
+    inagg.Options.stage_cpu = device.type == "cpu"
     if device.type == "cuda":
         device = torch.device("cuda", 0)
         torch.cuda.set_device(device)

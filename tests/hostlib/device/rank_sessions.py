@@ -12,14 +12,14 @@ import torch
 from inagg._core import Route, Sockets, Transport
 from inagg.membership.joined import Joined
 from inagg.membership.session import Session
-from inagg.options import Options
+from inagg.options import Options, StagedOptions
 from inagg.sums.reduction import Reduction
 from inagg_simulator.virtual_network import make_aggregator, make_shape
 from tests.conformance.loopback_switch import LoopbackSwitch
 from tests.hostlib.membership.one_rank import HealthyController, status_of
 
 PLAIN = Options(controller="http://127.0.0.1:9")
-STAGED = PLAIN.model_copy(update={"stage_cpu": True})
+STAGED = StagedOptions(controller="http://127.0.0.1:9")
 
 
 @contextlib.contextmanager

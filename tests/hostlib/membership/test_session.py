@@ -31,7 +31,7 @@ from inagg.membership.join import _Agreed, _enter, confined_to
 from inagg.membership.joined import Joined
 from inagg.membership.presence import Presence, TcpPresence
 from inagg.membership.session import Session
-from inagg.options import Options
+from inagg.options import Options, StagedOptions
 from inagg.sums.reduction import Reduction
 from inagg.sums.work import SwitchWork
 from inagg_contract.documents import Heartbeat, JobStatus, Lost, RegisteredWorker
@@ -46,7 +46,7 @@ PATIENCE_S = 20.0
 @pytest.fixture(params=[False, True], ids=["core", "staged"])
 def options(request: pytest.FixtureRequest) -> Options:
     """Each test runs with tensors of the core and with tensors of a device."""
-    return Options(controller="http://127.0.0.1:9", stage_cpu=request.param)
+    return (StagedOptions if request.param else Options)(controller="http://127.0.0.1:9")
 
 
 @contextmanager
