@@ -5,8 +5,8 @@
 # make test-long  the tests and cases with the marker long: other ways of summing, other places of a fault, installations
 # make check   style, types, formatting
 # make bench   all-reduce compared with gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
-# make bench-cores  the same by threads of the switch and of the workers, and a worker alone, for machines with many
-#              processors: results/cores/ (an hour)
+# make bench-cores  the same by threads of the switch and of the workers, and a worker alone (Linux 6.6), for machines with
+#              many processors: results/cores/ (an hour)
 # make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes), or with
 #              AGGREGATION=shared or server in the other ways
 # make exit-hunt  end programs in every state of a group, in every way, on a busy machine; ENDINGS=100 (an hour)
@@ -117,8 +117,8 @@ bench:
 bench-cores:
 	$(NEEDS_ROOT)
 	@scripts/setup
-	@$(ROOT) $(BIN)/python -m tests.bench.worker_path
 	@$(ROOT) $(BIN)/python -m tests.bench.cores
+	@$(ROOT) $(BIN)/python -m tests.bench.worker_path
 
 wheel-test:
 	$(NEEDS_ROOT)
