@@ -264,6 +264,7 @@ class Engine:
         stochastic: int | None = None,
         context: int = 0,
         residual: NDArray[np.float32] | None = None,
+        filled: bool = True,
         now: float = 0.0,
     ) -> int:
         """Queue an in-place all-reduce and return its ticket: 1, 2, 3... Raises EngineError if the group has failed.
@@ -271,7 +272,12 @@ class Engine:
         stochastic: a seed, different for each rank and collective, for stochastic rounding (protocol 3.1).
         context: 32 bits, part of the fingerprint: if ranks give different ones, the collective fails (protocol 3.2).
         residual: an array of the same length that receives the residual of each element.
+        filled: whether the elements are in the array; otherwise filled() says when they are, and later collectives wait
+        for it.
         """
+
+    def filled(self, ticket: int, *, now: float = 0.0) -> None:
+        """Report that the array of this collective has its elements."""
 
     def submit_staged(
         self, staging: Staging, *, average: bool = False, context: int = 0, now: float = 0.0
@@ -493,11 +499,15 @@ class Transport:
         stochastic: int | None = None,
         context: int = 0,
         residual: Array | None = None,
+        filled: bool = True,
     ) -> int:
         """Queue an in-place all-reduce and return its ticket (1, 2, 3...), without waiting.
 
         All ranks submit the same collectives in the same order. The array is kept alive until the ticket is done, and
         must not be accessed or submitted again before. Raises EngineError if the group has failed or was closed.
+
+        filled: whether the elements are in the array; otherwise filled() says when they are, and later collectives wait
+        for it. The array may be written until then.
         """
 
     @overload
@@ -512,6 +522,9 @@ class Transport:
         context: int = 0,
     ) -> int:
         """The same for `elements` float32 at `address` (4-byte aligned), which the caller keeps alive."""
+
+    def filled(self, ticket: int) -> None:
+        """Report that the array of this collective has its elements. Raises EngineError as submit()."""
 
     def submit_staged(self, staging: Staging, *, average: bool = False, context: int = 0) -> int:
         """Queue the all-reduce of a Staging and return its ticket. Other ranks may submit arrays.

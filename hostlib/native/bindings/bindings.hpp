@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,6 +22,7 @@
 #include "numerics/staging.hpp"
 #include "transport/transport.hpp"
 #include "transport/udp_socket.hpp"
+#include "wire/require.hpp"
 
 namespace inagg {
 
@@ -141,6 +143,13 @@ struct KeptAlive {
     std::optional<FloatArray> residual = {};
     nanobind::object staging = {};
 };
+
+// Throws std::invalid_argument.
+inline void require_array(const std::map<Ticket, KeptAlive>& alive, Ticket ticket) {
+    const auto found = alive.find(ticket);
+    require(found == alive.end() || !found->second.staging.is_valid(),
+            "collective " + std::to_string(ticket) + " has no array to fill: it is staged");
+}
 
 [[noreturn]] void raise_engine_error(const Failure& failure, const EngineConfig& config);
 nanobind::object failure_object(const std::optional<Failure>& failure, const EngineConfig& config);

@@ -32,14 +32,20 @@ class PyEngine {
 
     Ticket submit(const SummedArray& array, unsigned lane_bits, bool average,
                   std::optional<std::uint64_t> stochastic, std::uint32_t context,
-                  const std::optional<FloatArray>& residual, double now) {
-        const Request request{floats_of(array, stochastic, residual), lane_bits, average, context};
+                  const std::optional<FloatArray>& residual, bool filled, double now) {
+        const Request request{floats_of(array, stochastic, residual), lane_bits, average, context, filled};
         config_.validate(request);
         check_alive();
         const Ticket ticket = ++last_ticket_;
         engine_.submit(ticket, request, now);
         alive_.emplace(ticket, KeptAlive{.array = array, .residual = residual});
         return ticket;
+    }
+
+    void filled(Ticket ticket, double now) {
+        require_array(alive_, ticket);
+        check_alive();
+        engine_.filled(ticket, now);
     }
 
     Ticket submit_staged(PyStaging& staging, bool average, std::uint32_t context, double now) {
@@ -58,7 +64,7 @@ class PyEngine {
         const Ticket ticket = staging->ticket_at(this);
         staging->scanned({blocks.data(), blocks.size()}, as_span(elements, blocks));
         check_alive();
-        engine_.scanned(ticket, now);
+        engine_.filled(ticket, now);
     }
 
     void packed(PyStaging& staging, std::size_t blocks, double now) {
@@ -168,7 +174,8 @@ void define_engine(nb::module_& m) {
             "policy"_a = RetransmissionPolicy{})
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,
-             "residual"_a.noconvert() = nb::none(), "now"_a = 0.0)
+             "residual"_a.noconvert() = nb::none(), "filled"_a = true, "now"_a = 0.0)
+        .def("filled", &PyEngine::filled, "ticket"_a, nb::kw_only(), "now"_a = 0.0)
         .def("submit_staged", &PyEngine::submit_staged, "staging"_a, nb::kw_only(), "average"_a = false,
              "context"_a = 0, "now"_a = 0.0)
         .def("scanned", &PyEngine::scanned, "staging"_a, "special_blocks"_a.noconvert(),

@@ -65,8 +65,9 @@ class PyTransport {
 
     Ticket submit_array(const SummedArray& array, unsigned lane_bits, bool average,
                         std::optional<std::uint64_t> stochastic, std::uint32_t context,
-                        const std::optional<FloatArray>& residual) {
-        const Ticket ticket = submit({floats_of(array, stochastic, residual), lane_bits, average, context});
+                        const std::optional<FloatArray>& residual, bool filled) {
+        const Ticket ticket =
+            submit({floats_of(array, stochastic, residual), lane_bits, average, context, filled});
         alive_.emplace(ticket, KeptAlive{.array = array, .residual = residual});
         return ticket;
     }
@@ -76,6 +77,11 @@ class PyTransport {
         const std::span data(reinterpret_cast<float*>(address), elements);
         const HostFloats floats{.memory = std::as_writable_bytes(data), .rounding = rounding(stochastic)};
         return submit({floats, lane_bits, average, context});
+    }
+
+    void filled(Ticket ticket) {
+        require_array(alive_, ticket);
+        alive([&] { transport_.filled(ticket); });
     }
 
     Ticket submit_staged(PyStaging& staging, bool average, std::uint32_t context) {
@@ -337,7 +343,8 @@ void define_transport(nb::module_& m) {
         .def_prop_ro("local_address", &PyTransport::local_address)
         .def("submit", &PyTransport::submit_array, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,
-             "residual"_a.noconvert() = nb::none())
+             "residual"_a.noconvert() = nb::none(), "filled"_a = true)
+        .def("filled", &PyTransport::filled, "ticket"_a)
         .def("submit", &PyTransport::submit_address, "address"_a.noconvert(), "elements"_a, nb::kw_only(),
              "lane_bits"_a = 32, "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0)
         .def("submit_staged", &PyTransport::submit_staged, "staging"_a, nb::kw_only(), "average"_a = false,

@@ -38,8 +38,8 @@ Collective::Collective(Ticket ticket, const Request& request, unsigned workers, 
     const std::size_t blocks = (request.elements() + block_elements_ - 1) / block_elements_;
     lead_ = std::min(slots, blocks);
     blocks_.resize(blocks);
-    scanned_ = staging() == nullptr;
-    packed_ = scanned_ ? blocks : 0;
+    filled_ = request.filled && staging() == nullptr;
+    packed_ = staging() == nullptr ? blocks : 0;
     count_chunks();
 }
 

@@ -5,7 +5,7 @@
 // A collective passes through these states. Its exponents may become known before it is placed, when the
 // collective before it carries them.
 //
-//   submitted     until it is first in line and, if staged, scanned: its first chunk is not known
+//   submitted     until it is first in line and filled: its first chunk is not known
 //     | place()
 //   placed        chunks are sent as their exponents, lanes and slots allow
 //     | the last learn_exponent()
@@ -47,6 +47,9 @@ struct Request {
     bool average = false;
     // A number that is equal on all ranks if they agree: part of the fingerprint (protocol.md, 3.2).
     std::uint32_t context = 0;
+    // Whether the floats are in memory. Otherwise the collective has its place, and Engine::filled() says
+    // when they are. A Staging is filled when it is scanned.
+    bool filled = true;
 
     std::size_t elements() const;
 };
@@ -159,10 +162,11 @@ class Collective {
     // announced by the collective before.
     bool all_began() const { return progress_.done > 0 || announced_ > 0; }
 
-    // Staged collectives: what the device has done. Others are scanned and packed from the start.
-    Staging* staging() const;  // null: not staged
-    void set_scanned() { scanned_ = true; }
-    bool scanned() const { return scanned_; }
+    // Whether exponents can be announced.
+    void set_filled() { filled_ = true; }
+    bool filled() const { return filled_; }
+    // Staged collectives: what the device has done. Others are packed from the start.
+    Staging* staging() const;                       // null: not staged
     std::size_t packed() const { return packed_; }  // blocks
     void set_packed(std::size_t blocks) { packed_ = blocks; }
     // Writes to the Staging how far this is; true if that is news. Takes time for what is new only.
@@ -199,7 +203,7 @@ class Collective {
     std::map<std::size_t, std::uint16_t> outlier_exponents_;
     // Of each wide block until its outliers are in: the words of its sum, then those of its classes.
     std::map<std::size_t, std::vector<std::vector<std::byte>>> results_;
-    bool scanned_;
+    bool filled_;
     std::size_t packed_;
     std::optional<double> first_sent_;
     Invitation invitation_ = Invitation::open;

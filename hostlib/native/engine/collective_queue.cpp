@@ -26,8 +26,7 @@ Collective* CollectiveQueue::owner(std::uint32_t chunk) {
 }
 
 Collective* CollectiveQueue::next_in_line() {
-    return placed_ < collectives_.size() && collectives_[placed_].scanned() ? &collectives_[placed_]
-                                                                            : nullptr;
+    return placed_ < collectives_.size() && collectives_[placed_].filled() ? &collectives_[placed_] : nullptr;
 }
 
 Collective* CollectiveQueue::place_next() {

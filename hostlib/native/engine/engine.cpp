@@ -58,10 +58,10 @@ void Engine::submit(Ticket ticket, const Request& request, double now) {
     place_collectives();
 }
 
-void Engine::scanned(Ticket ticket, double now) {
+void Engine::filled(Ticket ticket, double now) {
     if (Collective* collective = collectives_.find(ticket)) {
         expect_results(now);
-        collective->set_scanned();
+        collective->set_filled();
         place_collectives();
     }
 }

@@ -101,8 +101,9 @@ class Engine {
     // Must not be called after a failure.
     void submit(Ticket ticket, const Request& request, double now);
 
-    // Staged collectives: the device has scanned all elements, or packed the lanes of the first `blocks`.
-    void scanned(Ticket ticket, double now);
+    // The floats of a Request that was not filled are in memory, or the exponents of a Staging.
+    void filled(Ticket ticket, double now);
+    // A staged collective: the device has packed the lanes of the first `blocks`.
     void packed(Ticket ticket, std::size_t blocks, double now);
     // Writes to each Staging how far its collective is; true if that is news. After a failure it does so once
     // more, and then never again. A Staging must live until then, or until it says that its collective is

@@ -228,13 +228,20 @@ Ticket Transport::submit(const Request& request) {
     return ticket;
 }
 
+void Transport::filled(Ticket ticket) {
+    const std::lock_guard lock(mutex_);
+    check_ticket(ticket);
+    check_alive();
+    tell_engine([&](double now) { engine_.filled(ticket, now); });
+}
+
 void Transport::scanned(Staging& staging, std::span<const std::int64_t> special_blocks,
                         std::span<const float> elements) {
     const Ticket ticket = staging.ticket_at(this);
     staging.scanned(special_blocks, elements);
     const std::lock_guard lock(mutex_);
     check_alive();
-    tell_engine([&](double now) { engine_.scanned(ticket, now); });
+    tell_engine([&](double now) { engine_.filled(ticket, now); });
 }
 
 void Transport::packed(Staging& staging, std::size_t blocks) {

@@ -103,6 +103,8 @@ class Transport {
 
     // Throws std::invalid_argument, GroupFailed.
     Ticket submit(const Request& request);
+    // The floats of a Request that was not filled are in memory. Throws std::invalid_argument, GroupFailed.
+    void filled(Ticket ticket);
 
     // Call Staging's methods of the same names, and tell the engine. Throw std::invalid_argument,
     // GroupFailed.

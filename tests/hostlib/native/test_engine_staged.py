@@ -134,6 +134,57 @@ def test_one_that_is_scanned_late_is_not_announced_and_holds_up_those_behind_it(
     assert worker.engine.completed() == [2, 3]
 
 
+def test_an_array_that_is_filled_late_is_not_read_before_and_holds_up_those_behind_it() -> None:
+    worker = Worker(slots=2)
+    late = np.full(BLOCK, np.nan, np.float32)
+    worker.engine.submit(ones(1))
+    ticket = worker.engine.submit(late, filled=False)
+    worker.engine.submit(ones(1))
+    assert worker.sends() == [(0, "exponent")]
+    worker.answer()
+    assert worker.sends() == [(1, "data")]
+    worker.answer()
+    assert worker.engine.completed() == [1]
+    assert worker.sends() == []
+    late[:] = 3
+    worker.engine.filled(ticket)
+    assert worker.sends() == [(2, "exponent")]
+    worker.answer()
+    # The lanes announce the third collective.
+    assert worker.sends() == [(3, "data")]
+    worker.answer()
+    assert worker.sends() == [(4, "data")]
+    worker.answer()
+    assert worker.engine.completed() == [2, 3]
+    assert late.tolist() == [3.0] * BLOCK
+
+
+def test_a_staging_is_scanned_and_not_filled() -> None:
+    worker = Worker(slots=2)
+    device = make_device(ones(1))
+    ticket = device.submit(worker.engine)
+    with pytest.raises(ValueError, match="collective 1 has no array to fill: it is staged"):
+        worker.engine.filled(ticket)
+    assert worker.sends() == []
+
+
+def test_an_array_that_is_filled_in_time_is_announced_by_the_one_before() -> None:
+    worker = Worker(slots=2)
+    late = np.zeros(BLOCK, np.float32)
+    worker.engine.submit(ones(1))
+    ticket = worker.engine.submit(late, filled=False)
+    late[:] = 3
+    worker.engine.filled(ticket)
+    worker.engine.filled(ticket)
+    assert worker.sends() == [(0, "exponent")]
+    worker.answer()
+    assert worker.sends() == [(1, "data")]
+    worker.answer()
+    assert worker.sends() == [(2, "data")]
+    worker.answer()
+    assert late.tolist() == [3.0] * BLOCK
+
+
 def test_memory_is_the_caller_s_and_nothing_around_the_result_changes() -> None:
     needed = Staging.bytes_needed(3 * BLOCK, lane_bits=32, words=1)
     memory = np.full(needed + 100, 0x55, np.uint8)

@@ -90,6 +90,32 @@ def test_waiting_for_progress_ends_after_the_timeout_and_with_a_failure() -> Non
         transport.close()
 
 
+def test_an_array_may_be_filled_after_its_submission() -> None:
+    with group(2) as transports:
+        arrays = [np.full(5000, np.nan, np.float32) for _ in transports]
+        tickets = [
+            transport.submit(array, filled=False) for transport, array in zip(transports, arrays, strict=True)
+        ]
+        behind = [np.ones(10, np.float32) for _ in transports]
+        last = [transport.submit(array) for transport, array in zip(transports, behind, strict=True)]
+        assert not transports[0].wait(last[0], 0.05)
+        for transport, array, ticket in zip(transports, arrays, tickets, strict=True):
+            array[:] = 2
+            transport.filled(ticket)
+        for transport, ticket in zip(transports, last, strict=True):
+            assert transport.wait(ticket, PATIENCE_S)
+        assert all((array == 4).all() for array in arrays)
+        assert all((array == 2).all() for array in behind)
+        with pytest.raises(ValueError, match="there is no ticket 9"):
+            transports[0].filled(9)
+        staged = Device(np.ones(10, np.float32), workers=2, words=WORDS).submit(transports[0])
+        with pytest.raises(ValueError, match="collective 3 has no array to fill"):
+            transports[0].filled(staged)
+        transports[0].fail("rank 3 was lost")
+        with pytest.raises(EngineError, match="rank 3 was lost"):
+            transports[0].filled(tickets[0])
+
+
 def test_memory_lives_as_long_as_its_collective() -> None:
     with silent_peer() as peer:
         transport = make_transport(peer)
