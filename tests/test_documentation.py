@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from inagg.device.staged import PORTION
+from inagg.device.sums import PORTION
 from inagg.options import Options
 from inagg.sums.elements import MOST_INTEGERS
 from inagg.sums.journal import REMEMBERED

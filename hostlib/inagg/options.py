@@ -105,9 +105,8 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    # Whether CPU tensors are processed like CUDA tensors: sums with torch operations and three more threads,
-    # collectives of gloo through copies. For tests without a GPU: it is slower. Ranks may differ in it; results do
-    # not change.
+    # Whether CPU tensors are processed like CUDA tensors: sums with three more threads, collectives of gloo through
+    # copies. For tests without a GPU: it is slower. Ranks may differ in it; results do not change.
     stage_cpu: ClassVar[bool] = False
 
     controller: Annotated[
@@ -226,6 +225,15 @@ class Options(BaseModel):
         Field(
             description="backend for collectives of CUDA tensors that the switch does not do: `auto` is NCCL if torch "
             "has it and no two ranks share a GPU (NCCL refuses that), otherwise gloo"
+        ),
+    ] = "auto"
+    device_sums: Annotated[
+        Literal["auto", "host", "triton", "torch"],
+        Field(
+            description="who makes the lanes of CUDA tensors: `host` copies the elements to the host, whose packet "
+            "threads make them; `triton` (fused kernels) and `torch` (its operations, slow) make them on the GPU; "
+            "`auto` is `triton` for tensors of 131,072 elements and more whose lanes have fewer bits than elements, "
+            "if Triton works, else `host`. Ranks may differ in it; results do not change"
         ),
     ] = "auto"
     rounding: Annotated[

@@ -20,6 +20,7 @@ PARTS = {
     "controller": ("controller/inagg_controller", "p4runtime/inagg_p4runtime"),
     "testbed": ("mininet/inagg_testbed", "baselines/inagg_baselines"),
     "simulator": ("simulator/inagg_simulator",),
+    "triton": ("hostlib/inagg/device/by_triton.py", "hostlib/inagg/device/kernels.py"),
     "commands": ("commands/inagg_commands",),
 }
 # Distributions that another one, on the right, pins or re-exports.
@@ -36,6 +37,8 @@ def foreign_modules(part: str) -> set[str]:
     places = [ROOT / name for name in PARTS[part]]
     files = [path for place in places for path in ([place] if place.is_file() else place.rglob("*.py"))]
     assert files
+    if part != "triton":  # whose modules are imported only where Triton is
+        files = [path for path in files if path not in {ROOT / name for name in PARTS["triton"]}]
     modules = {name for path in files for name in _imports(path)}
     return {name for name in modules - sys.stdlib_module_names if not name.startswith("inagg")}
 

@@ -46,6 +46,10 @@ def test_an_extra_includes_others_and_adds_what_its_package_imports_itself(
     assert set(names(EXTRAS[extra])) == distributions(extra) - others
 
 
+def test_triton_is_all_that_its_extra_adds_to_a_worker() -> None:
+    assert set(names(EXTRAS["triton"])) == distributions("triton") - distributions("worker")
+
+
 def test_the_commands_start_with_the_standard_library() -> None:
     assert distributions("commands") == set()
 

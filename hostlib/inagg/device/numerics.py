@@ -66,6 +66,11 @@ class Lanes:
     def blocks(self, elements: int) -> int:
         return -(-elements // self.block_elements)
 
+    def round_up(self, stochastic: bool) -> int:
+        """What to add to the bits of a magnitude so that its exponent is that of the rounded lane."""
+        one = 1 << max(0, 24 - self.fraction_bits)
+        return 0 if one == 1 else one - 1 if stochastic else one // 2
+
     def wrapped(self, value: int) -> int:
         """`value` modulo 2^W, as a signed integer of W bits holds it."""
         half = 1 << (self.bits - 1)
@@ -105,9 +110,7 @@ class Scan:
     def __init__(self, lanes: Lanes, blocks: int, device: torch.device, stochastic: bool = False) -> None:
         self._extremes = torch.zeros(2, blocks, dtype=torch.int32, device=device)
         self._wide = torch.zeros(blocks, dtype=torch.bool, device=device)
-        dropped = max(0, 24 - lanes.fraction_bits)
-        one = 1 << dropped
-        self._round_up = 0 if dropped == 0 else one - 1 if stochastic else one // 2
+        self._round_up = lanes.round_up(stochastic)
 
     def blocks(self, elements: torch.Tensor, first: int) -> None:
         """Scan `elements`, the blocks first, first + 1..."""
@@ -235,7 +238,7 @@ def draw(key: int, counter: int, count: int, device: torch.device) -> torch.Tens
 
     Threefry2x32 with 13 rounds; hostlib/native/numerics/numerics.hpp has the source.
     """
-    keys = [_int32(key), _int32(key >> 32), _int32(0x1BD11BDA ^ key ^ (key >> 32))]
+    keys = [as_int32(key), as_int32(key >> 32), as_int32(0x1BD11BDA ^ key ^ (key >> 32))]
     counters = torch.arange(counter, counter + count, dtype=torch.int64, device=device)
     pair = torch.empty(count, 2, dtype=torch.int32, device=device)
     x = counters.to(torch.int32).add_(keys[0])
@@ -250,10 +253,11 @@ def draw(key: int, counter: int, count: int, device: torch.device) -> torch.Tens
         if number % 4 == 3:
             turn = number // 4 + 1
             x.add_(keys[turn % 3])
-            y.add_(_int32(keys[(turn + 1) % 3] + turn))
+            y.add_(as_int32(keys[(turn + 1) % 3] + turn))
     torch.stack((x, y), dim=1, out=pair)
     return pair.view(torch.int16).view(-1).to(torch.int32).bitwise_and_(0xFFFF)
 
 
-def _int32(value: int) -> int:
+def as_int32(value: int) -> int:
+    """`value` modulo 2^32, as a signed integer of 32 bits holds it."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)

@@ -10,7 +10,8 @@ The rules are those of torch's own gloo and NCCL groups for CUDA tensors:
 - The memory of a tensor is not reused before these streams have passed the point where the tensor was dropped
   (`Stream.keep`, which is torch's record_stream).
 - Temporary tensors are made, used and dropped within one stream, so the allocator may reuse their memory at once.
-  Pinned memory comes from torch's caching host allocator, which waits for the copies that used it.
+  Pinned memory comes from torch's caching host allocator, which waits for the copies that used it, but knows of no
+  kernel that accesses it (`inagg.device.threads`).
 """
 
 import contextlib

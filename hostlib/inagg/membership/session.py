@@ -57,7 +57,12 @@ class Session:
         self._probe = MtuProbe(joined.transport, joined.client, status, joined.rank)
         self.journal = Journal()
         self.sums = SumQueue(
-            self, joined.transport, workers=status.workers, words=status.words, journal=self.journal
+            self,
+            joined.transport,
+            workers=status.workers,
+            words=status.words,
+            slots=status.slots,
+            journal=self.journal,
         )
         self._condition = Condition(joined, self.journal, self._job_failed)
         self._heartbeat = RankHeartbeat(

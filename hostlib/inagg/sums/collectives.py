@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from inagg.counters import TalliedCall, Tally
+from inagg.device.ways import way_of
 from inagg.errors import ConfigurationError, InaggError
 from inagg.options import LaneBits, Options
 from inagg.profile import profile_range
@@ -17,7 +18,7 @@ from inagg.sums.bundle import Bundle, divided, padded
 from inagg.sums.calls import describe, measure, sum_text
 from inagg.sums.elements import decode, divide_, encode, is_contiguous_float32, is_integer, lane_bits_of
 from inagg.sums.operation import Operation
-from inagg.sums.queue import SumQueue, is_staged
+from inagg.sums.queue import SumQueue
 from inagg.sums.reduction import Reduction, check_writable
 from inagg.sums.work import SwitchWork
 
@@ -177,7 +178,7 @@ class SwitchCollectives:
         ranks = self._ranks
         self.queue.settle([tensor] if output is None else [tensor, output])
         options = self._options_for(tensor)
-        keep_halves = operation.factor is None and not is_staged(tensor, options)
+        keep_halves = operation.factor is None and _core_sums(tensor, options)
         encoded = encode(tensor, ranks, keep_halves=keep_halves)
         if operation.factor is not None:
             encoded = (encoded * operation.factor).to(torch.float32)
@@ -216,7 +217,7 @@ class SwitchCollectives:
         check_writable(results)
         self.queue.settle(results)
         options = self._options_for(results[0])
-        dtype = torch.float32 if is_staged(results[0], options) else results[0].dtype
+        dtype = results[0].dtype if _core_sums(results[0], options) else torch.float32
         bundle = Bundle(results, dtype, self.queue.block_elements(options.lane_bits))
         return self.queue.submit(
             bundle.flat,
@@ -228,6 +229,11 @@ class SwitchCollectives:
             timeout_s=operation.timeout_s or timeout_s,
             tallied=tallied,
         )
+
+
+def _core_sums(tensor: torch.Tensor, options: Options) -> bool:
+    """Whether the core sums the elements, of any type of floats; not a device, which does float32."""
+    return way_of(tensor, options) in (None, "host")
 
 
 def check_lanes_call(tensor: torch.Tensor, residual: torch.Tensor | None) -> None:

@@ -13,7 +13,9 @@ import torch
 
 from inagg._core import EngineError, Transport, block_elements
 from inagg.counters import TalliedCall
-from inagg.device.staged import Devices, StagedSum, SumRequest
+from inagg.device.sums import DeviceSum, SumRequest
+from inagg.device.threads import Devices
+from inagg.device.ways import way_of
 from inagg.errors import InaggError
 from inagg.options import LaneBits, Options
 from inagg.sums.completers import Completers
@@ -23,11 +25,6 @@ from inagg.sums.reduction import Callback, Reduction, check_writable, memories_o
 
 _MASK_64 = (1 << 64) - 1
 _NEVER_S = 1e9
-
-
-def is_staged(tensor: torch.Tensor, options: Options) -> bool:
-    """Whether a device makes the lanes of this tensor, not the core."""
-    return tensor.device.type != "cpu" or options.stage_cpu
 
 
 class Job(Protocol):
@@ -59,18 +56,20 @@ class SumQueue:
 
     Args:
         workers: the ranks of the job.
-        words: 256-byte words in a packet.
+        words, slots: 256-byte words in a packet, and slots, of the job.
         journal: notes each call.
     """
 
-    def __init__(self, job: Job, transport: Transport, *, workers: int, words: int, journal: Journal) -> None:
+    def __init__(
+        self, job: Job, transport: Transport, *, workers: int, words: int, slots: int, journal: Journal
+    ) -> None:
         self._job = job
         self._transport = transport
         self._journal = journal
         self._completers = Completers(transport, job.id)
         # Held during a submission, so that the core gets sums in the order of the journal; guards the next two.
         self._submitting = threading.Lock()
-        self._devices = Devices(transport, workers, words, job.fail)
+        self._devices = Devices(transport, workers=workers, words=words, slots=slots, fail=job.fail)
         self._words = words
         self._submitted = 0
         self._lock = threading.Lock()  # guards what follows
@@ -89,7 +88,7 @@ class SumQueue:
         timeout_s: float = _NEVER_S,
         tallied: TalliedCall | None = None,
     ) -> Reduction:
-        """Queue the all-reduce of `flat`, in place: contiguous, one-dimensional, float32, or half floats if not staged.
+        """Queue the all-reduce of `flat`, in place: contiguous, one-dimensional, float32, or half floats for the core.
 
         The core works on several sums at once. Two sums in the same memory must be done one after the other, so this
         waits for sums under way in that memory. After an error the values of `flat` are unspecified.
@@ -120,23 +119,28 @@ class SumQueue:
         )
         with self._submitting:
             self._collect(request.memories)
-            ticket, staged = self._hand_over(request, options, call)
+            ticket, on_device = self._hand_over(request, options, call)
             self._submitted += 1
-            reduction = Reduction(self, ticket, request, timeout_s=timeout_s, staged=staged, tallied=tallied)
+            reduction = Reduction(
+                self, ticket, request, timeout_s=timeout_s, on_device=on_device, tallied=tallied
+            )
             with self._lock:
                 self._pending.add(reduction)
         return reduction
 
-    def _hand_over(self, request: SumRequest, options: Options, call: str) -> tuple[int, StagedSum | None]:
+    def _hand_over(self, request: SumRequest, options: Options, call: str) -> tuple[int, DeviceSum | None]:
         """Note the call, and hand the sum to the core. Returns its ticket, and the device's part if there is one."""
         seed = None if options.rounding == "nearest" else self._rounding_seed(options.seed)
-        staged: StagedSum | None = None
-        if is_staged(request.flat, options):
-            staged = self._devices.prepare(request, lane_bits=options.lane_bits, seed=seed)
+        on_device: DeviceSum | None = None
+        way = way_of(request.flat, options)
+        if way is not None:
+            if request.flat.dtype != torch.float32:
+                way = "host"  # which was the way of each tensor in it
+            on_device = self._devices.prepare(request, way, lane_bits=options.lane_bits, seed=seed)
         context = self._journal.begin(call)
         try:
-            if staged is not None:
-                return self._devices.submit(staged, context), staged
+            if on_device is not None:
+                return self._devices.submit(on_device, context), on_device
             ticket = self._transport.submit(
                 request.flat,
                 lane_bits=options.lane_bits,

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from inagg.counters import TalliedCall
-from inagg.device.staged import StagedSum, SumRequest
+from inagg.device.sums import DeviceSum, SumRequest
 from inagg.errors import ConfigurationError, DeliveryError, InaggError
 
 Callback = Callable[[], None]
@@ -28,9 +28,9 @@ class Queue(Protocol):
 class Reduction:
     """A sum, which is under way until `finish` is called. `SumQueue.submit` makes it.
 
-    ticket: the core's number of it. timeout_s: see `SumQueue.submit`. staged: the device's part, if there is one. The
-    result is then queued on the device, and `block_current_stream` makes the program's work wait for it. tallied: the
-    call that this sum belongs to. `flat` and `memories` are those of the request.
+    ticket: the core's number of it. timeout_s: see `SumQueue.submit`. on_device: the device's part, if there is one.
+    The result is then queued on the device, and `block_current_stream` makes the program's work wait for it. tallied:
+    the call that this sum belongs to. `flat` and `memories` are those of the request.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Reduction:
         request: SumRequest,
         *,
         timeout_s: float,
-        staged: StagedSum | None = None,
+        on_device: DeviceSum | None = None,
         tallied: TalliedCall | None = None,
     ) -> None:
         self.ticket = ticket
@@ -50,7 +50,7 @@ class Reduction:
         self.deadline = time.monotonic() + timeout_s
         self._queue = queue
         self._deliver = request.deliver
-        self._staged = staged
+        self._on_device = on_device
         self._tallied = tallied
         self._finishing = threading.Lock()  # held while the result is delivered; guards what follows
         self._finished = False
@@ -90,8 +90,8 @@ class Reduction:
 
     def _bring(self, translate: Callable[[Exception], InaggError]) -> InaggError | None:
         """Bring the result to its memory. Returns what went wrong, if anything."""
-        if self._staged is not None:
-            problem = self._staged.wait_queued()
+        if self._on_device is not None:
+            problem = self._on_device.wait_queued()
             return None if problem is None else translate(problem)
         if self._deliver is None:
             return None
@@ -125,7 +125,7 @@ class Reduction:
 
         A program that has dropped the Work may synchronise in another way, and then write to the tensor.
         """
-        if self._staged is None and self._deliver is not None:  # for a device, its thread delivers
+        if self._on_device is None and self._deliver is not None:  # for a device, its thread delivers
             self.on_finished(lambda: None)
 
     @property
@@ -134,12 +134,12 @@ class Reduction:
 
     def query(self) -> bool:
         """Whether the result of a finished sum is in memory; on a device, whether the device has reached it."""
-        return self._staged is None or self._error is not None or self._staged.query()
+        return self._on_device is None or self._error is not None or self._on_device.query()
 
     def block_current_stream(self) -> None:
         """Make this thread's current stream wait for the result of a finished sum."""
-        if self._staged is not None:
-            self._staged.block_current_stream()
+        if self._on_device is not None:
+            self._on_device.block_current_stream()
 
 
 def check_writable(tensors: Iterable[torch.Tensor]) -> None:

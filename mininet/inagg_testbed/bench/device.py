@@ -23,7 +23,7 @@ import torch
 
 from inagg._core import CONSTANTS
 from inagg.device.numerics import Lanes, Scan, quantise, sums, write_lanes
-from inagg.device.staged import PORTION
+from inagg.device.by_torch import TorchPortions
 from inagg.device.streams import record_current
 from inagg.options import LaneBits
 from inagg_testbed.network.testbed import Testbed
@@ -57,7 +57,7 @@ def device_of(name: str) -> torch.device:
 
 def _stages(lanes: Lanes, device: torch.device) -> dict[str, float]:
     """GB/s of one portion, by stage."""
-    blocks = PORTION // lanes.block_elements
+    blocks = TorchPortions.most // lanes.block_elements
     draw = torch.Generator(device).manual_seed(SEED)
     elements = torch.randn(blocks, lanes.block_elements, device=device, generator=draw)
     codes = np.full(blocks, CONSTANTS["EXPONENT_BIAS"] + 4, np.uint16)

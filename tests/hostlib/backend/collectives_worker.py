@@ -28,7 +28,11 @@ STAGE_CPU = "TESTS_STAGE_CPU"  # a variable: process CPU tensors like CUDA tenso
 
 
 def main() -> None:
-    Options.stage_cpu = STAGE_CPU in os.environ
+    if STAGE_CPU in os.environ:
+        Options.stage_cpu = True
+        os.environ["INAGG_DEVICE_SUMS"] = ("torch", "host")[
+            int(os.environ["RANK"]) % 2
+        ]  # ranks may differ in it
     dist.init_process_group("inagg")
     with Path(sys.argv[1]).open("a") as results:
         for run in CASES:

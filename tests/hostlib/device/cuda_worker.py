@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of test_cuda.py: collectives and training with tensors on a GPU that all ranks share; one JSON line a case.
 
-Arguments: the file for the lines, and the device: "cuda", or "cpu" to try this without a GPU.
+Arguments: the file for the lines, the device ("cuda", or "cpu" to try this without a GPU), and for each rank who makes
+lanes (`Options.device_sums`).
 """
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -242,6 +244,7 @@ CASES |= {
 def main() -> None:
     device = torch.device(sys.argv[2])
     inagg.Options.stage_cpu = device.type == "cpu"
+    os.environ["INAGG_DEVICE_SUMS"] = sys.argv[3 + int(os.environ["RANK"])]  # ranks may differ in it
     if device.type == "cuda":
         device = torch.device("cuda", 0)
         torch.cuda.set_device(device)

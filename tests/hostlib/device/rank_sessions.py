@@ -3,13 +3,17 @@
 inputs and results of their sums."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from inagg._core import Route, Sockets, Transport
+from inagg.device.ways import Way
 from inagg.membership.joined import Joined
 from inagg.membership.session import Session
 from inagg.options import Options, StagedOptions
@@ -20,6 +24,30 @@ from tests.hostlib.membership.one_rank import HealthyController, status_of
 
 PLAIN = Options(controller="http://127.0.0.1:9")
 STAGED = StagedOptions(controller="http://127.0.0.1:9")
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # has to be set before Triton is imported
+# Ways to sum a device's tensors that work on CPU tensors in their place.
+WAYS: list[Way] = ["triton"] if INTERPRETED else ["host", "torch"]
+
+
+@contextlib.contextmanager
+def one_launch_at_a_time() -> Iterator[None]:
+    """Triton's interpreter changes modules during a launch."""
+    from inagg.device import by_triton
+
+    lock = threading.Lock()
+
+    def locked(launch: Callable[..., None]) -> Callable[..., None]:
+        def inner(*args: Any, **settings: Any) -> None:
+            with lock:
+                launch(*args, **settings)
+
+        return inner
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("scan", "pack", "unpack"):
+            patched.setattr(by_triton, name, locked(getattr(by_triton, name)))
+        yield
 
 
 @contextlib.contextmanager

@@ -1,35 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of CUDA tensors: streams, memory, futures, and training (cuda_worker.py). All ranks share one GPU."""
+"""Sums of CUDA tensors: streams, memory, futures. All ranks share one GPU."""
 
 import contextlib
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from inagg.device.staged import PORTION
 from inagg.errors import ConfigurationError
 from inagg.membership.session import Session
 from inagg.sums.work import SwitchWork
-from inagg_testbed.network.links import LinkSpec
-from inagg_testbed.network.testbed import open_testbed
-from tests.hostlib.device import cuda_worker
-from tests.hostlib.device.rank_sessions import PLAIN, bits, inputs, sessions, sums, wait_all
+from tests.hostlib.device import rank_sessions
+from tests.hostlib.device.rank_sessions import bits, inputs, sessions, sums, wait_all
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
 ]
 
-WORKER = Path(__file__).with_name("cuda_worker.py")
 DEVICE = torch.device("cuda", 0)
 SIZE = 50_000
 LONG = 2_000_000_000  # cycles of a GPU's clock: about a second
 
-Outcome = dict[str, list[str | None]]
+
+@pytest.fixture(params=["host", "triton", "torch"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test runs with lanes made in every way."""
+    plain = rank_sessions.PLAIN.model_copy(update={"device_sums": request.param})
+    monkeypatch.setattr(rank_sessions, "PLAIN", plain)
 
 
 def start(ranks: Sequence[Session], tensors: Sequence[torch.Tensor], **settings: Any) -> list[SwitchWork]:
@@ -176,7 +175,7 @@ def test_ranks_with_tensors_on_the_gpu_and_on_the_cpu_get_the_bits_of_the_cpu(
     lane_bits: int, rounding: str
 ) -> None:
     options = {"lane_bits": lane_bits, "rounding": rounding, "seed": 3}
-    for elements in (0, 1, 255, 5000, 30_001, PORTION + 1):
+    for elements in (0, 1, 255, 5000, 30_001, (1 << 20) + 1):
         given = inputs(2, elements, elements > 1)
         found = []
         for devices in (("cpu", "cpu"), ("cuda", "cpu"), ("cuda", "cuda")):
@@ -196,27 +195,4 @@ def test_a_cuda_graph_cannot_have_a_sum() -> None:
         with torch.cuda.graph(torch.cuda.CUDAGraph()):
             tensor.add_(1)
             with pytest.raises(ConfigurationError, match="CUDA graph"):
-                one.sums.submit(tensor, options=PLAIN, call="")
-
-
-@pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """Case of the worker -> what went wrong, for each rank."""
-    found: Outcome = {name: ["did not run"] * 2 for name in cuda_worker.CASES}
-    with open_testbed(
-        hosts=2, link=LinkSpec.parse("unshaped"), results_root=tmp_path_factory.mktemp("cuda")
-    ) as testbed:
-        group = testbed.launch([sys.executable, str(WORKER), "{events}", "cuda"], name="cuda")
-
-        def note(rank: int, row: dict[str, Any]) -> None:
-            found[row["case"]][rank] = row["problem"]
-
-        group.follow(note, timeout_s=240, watch=testbed.services)
-    return found
-
-
-@pytest.mark.netns
-@pytest.mark.parametrize("case", cuda_worker.CASES)
-def test_case(outcome: Outcome, case: str) -> None:
-    problems = {rank: problem for rank, problem in enumerate(outcome[case]) if problem}
-    assert not problems, "\n".join(f"rank {rank}: {problem}" for rank, problem in problems.items())
+                one.sums.submit(tensor, options=rank_sessions.PLAIN, call="")

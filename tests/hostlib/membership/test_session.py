@@ -43,10 +43,15 @@ from tests.waiting import wait_until
 PATIENCE_S = 20.0
 
 
-@pytest.fixture(params=[False, True], ids=["core", "staged"])
+@pytest.fixture(params=[None, "host", "torch"], ids=["core", "copied", "staged"])
 def options(request: pytest.FixtureRequest) -> Options:
-    """Each test runs with tensors of the core and with tensors of a device."""
-    return (StagedOptions if request.param else Options)(controller="http://127.0.0.1:9")
+    """Each test runs with tensors of the core and with tensors of a device, in two ways."""
+    url = "http://127.0.0.1:9"
+    return (
+        Options(controller=url)
+        if request.param is None
+        else StagedOptions(controller=url, device_sums=request.param)
+    )
 
 
 @contextmanager
