@@ -7,6 +7,7 @@
 # make bench   all-reduce compared with gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
 # make bench-cores  the same by threads of the switch and of the workers, and a worker alone (Linux 6.6), for machines with
 #              many processors: results/cores/ (an hour)
+# make bench-device  the same for tensors on a GPU, and a trace that Perfetto opens: results/device/ (ten minutes)
 # make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes), or with
 #              AGGREGATION=shared or server in the other ways
 # make exit-hunt  end programs in every state of a group, in every way, on a busy machine; ENDINGS=100 (an hour)
@@ -53,7 +54,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test test-long torch-suite exit-hunt attack explore check bench bench-cores wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize
+.PHONY: setup demo test test-long torch-suite exit-hunt attack explore check bench bench-cores bench-device wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize
 
 setup:
 	@scripts/setup
@@ -119,6 +120,15 @@ bench-cores:
 	@scripts/setup
 	@$(ROOT) $(BIN)/python -m tests.bench.cores
 	@$(ROOT) $(BIN)/python -m tests.bench.worker_path
+
+bench-device:
+	$(NEEDS_ROOT)
+	@scripts/setup
+	@mkdir -p results/device
+	@$(ROOT) $(BIN)/inagg bench device --elements 1000 --elements 100000 --elements 10000000 --elements 40000000 \
+	    --json results/device/one_rank.json --plot results/device/one_rank.png --timeline results/device/timeline.json
+	@$(ROOT) $(BIN)/inagg bench device --gpu-ranks 2 --steps --elements 100000 --elements 10000000 \
+	    --json results/device/all_ranks.json --plot results/device/all_ranks.png
 
 wheel-test:
 	$(NEEDS_ROOT)

@@ -192,18 +192,49 @@ def assert_repeatable(settings: dict[str, Any]) -> None:
     assert "MTU 1500" in settings["link"]
 
 
-def test_the_device_benchmark_writes_each_iteration(tmp_path: Path) -> None:
-    json_path, plot = tmp_path / "device.json", tmp_path / "device.png"
-    size = ("--on", "cpu", "--workers", "2", "--elements", "10000")
-    done = inagg("bench", "device", *size, "--json", str(json_path), "--plot", str(plot), folder=tmp_path)
+def test_the_device_benchmark_writes_each_iteration_and_a_trace(tmp_path: Path) -> None:
+    json_path, plot, timeline = (tmp_path / name for name in ("device.json", "device.png", "timeline.json"))
+    size = ("--on", "cpu", "--workers", "2", "--elements", "100", "--elements", "10000", "--iters", "3")
+    files = ("--json", str(json_path), "--plot", str(plot), "--timeline", str(timeline))
+    done = inagg("bench", "device", *size, *files, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert plot.read_bytes().startswith(b"\x89PNG")
     figures = json.loads(json_path.read_text())
     assert_repeatable(figures["settings"])
     assert [row["lane_bits"] for row in figures["stages"]] == [8, 16, 32]
-    for name, times in figures["times_ms"].items():
-        assert len(times) > 2
-        assert statistics.median(times) == figures["sums"][name]
+    ways = ("cpu", "auto", "host", "torch")
+    wanted: set[tuple[int, int | None, str]] = {(size, None, "gloo") for size in (100, 10_000)}
+    wanted |= {(size, bits, way) for size in (100, 10_000) for bits in (32, 8) for way in ways}
+    assert {(row["elements"], row["lane_bits"], row["way"]) for row in figures["sums"]} == wanted
+    assert len(figures["overlap"]) == 3
+    assert figures["steps"] == []
+    for row in figures["sums"] + figures["overlap"]:
+        assert len(row["times_ms"]) == 3
+        assert row["ms"] == statistics.median(row["times_ms"])
+
+    events = json.loads(timeline.read_text())["traceEvents"]
+    threads = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    ranges = {
+        (threads[event["tid"]], event["name"]) for event in events if event["name"].startswith("inagg::wait")
+    }
+    assert ("inagg-scan-cpu", "inagg::wait for the device") in ranges
+    assert ("inagg-unpack-cpu", "inagg::wait for the sum") in ranges
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--gpu-ranks", "3"), "there are 2 workers"),
+        (("--steps",), "add --gpu-ranks 2"),
+        (("--timeline", "/proc/none/timeline.json"), "/proc/none"),
+    ],
+)
+def test_the_device_benchmark_refuses_what_it_cannot_measure(
+    tmp_path: Path, arguments: tuple[str, ...], reason: str
+) -> None:
+    done = inagg("bench", "device", "--on", "cpu", *arguments, folder=tmp_path)
+    assert done.returncode == 1
+    assert reason in done.stderr
 
 
 def test_the_bench_command_writes_its_rows(tmp_path: Path) -> None:

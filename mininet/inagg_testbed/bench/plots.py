@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from inagg_baselines.catalog import BASELINES
+from inagg_testbed.bench.device import STAGES
 from inagg_testbed.bench.plan import LANE_BITS, SUMMING, BackendSpec
 from inagg_testbed.bench.rows import spec_of
 from inagg_testbed.report.pictures import COLOURS, finish
@@ -103,37 +104,47 @@ def plot_straggler(figures: Row, path: Path) -> None:
 
 
 def plot_device(figures: Row, path: Path) -> None:
-    """Plot how fast the stages of a sum are, beside a copy, and the times of sums and of products beside them."""
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    """Plot how fast the stages of a sum are, beside a copy, and the times of sums by who makes the lanes."""
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
     stages, sums = figure.subplots(1, 2)
-    names = ("copy", "scan", "pack", "unpack")
     rows = figures["stages"]
     for number, row in enumerate(rows):
         left = 0.8 / len(rows) * (number - (len(rows) - 1) / 2)
-        for index, name in enumerate(names):
-            label = f"{row['lane_bits']}-bit lanes" if index == 0 else None
-            colour = _COLOURS[row["lane_bits"]]
-            look: dict[str, Any] = {"width": 0.75 / len(rows), "color": colour, "label": label}
+        for index, name in enumerate(STAGES):
+            look: dict[str, Any] = {
+                "width": 0.75 / len(rows),
+                "color": _COLOURS[row["lane_bits"]],
+                "alpha": 0.4 if row["by"] == "torch" else 0.7 if "bus" in row["by"] else 1.0,
+                "label": f"{row['lane_bits']}-bit lanes, {row['by']}" if index == 0 else None,
+            }
             _bar(stages, index + left, row[name], (), rotation=90, **look)
-    stages.set_xticks(range(len(names)), names)
+    stages.set_xticks(range(len(STAGES)), STAGES)
+    stages.set_yscale("log")
     stages.set_ylabel(f"float32 on {figures['settings']['device']} (GB/s)")
     stages.margins(y=0.2)
-    stages.legend(frameon=False, fontsize=8)
-    captions = {
-        "cpu_ms": "all-reduce,\nhost tensor",
-        "device_ms": "all-reduce,\ndevice tensor",
-        "compute_ms": "products",
-        "both_ms": "both at once",
-    }
-    for index, name in enumerate(captions):
-        _bar(sums, index, figures["sums"][name], figures["times_ms"][name], color=COLOURS[1 + index])
-    parts = figures["sums"]["device_ms"], figures["sums"]["compute_ms"]
-    for height, style, label in ((sum(parts), ":", "no overlap"), (max(parts), "--", "perfect overlap")):
-        sums.hlines(height, 2.6, 3.4, colors="black", linestyles=style, linewidth=1, label=label)
-    sums.set_xticks(range(len(captions)), captions.values(), fontsize=8)
-    sums.set_ylabel("time (ms)")
-    sums.margins(y=0.1)
-    sums.legend(frameon=False, fontsize=8)
+    stages.legend(frameon=False, fontsize=7)
+    groups = list(
+        dict.fromkeys((row["elements"], row["lane_bits"]) for row in figures["sums"] if row["lane_bits"])
+    )
+    ways = list(dict.fromkeys(row["way"] for row in figures["sums"]))
+    for index, (elements, lane_bits) in enumerate(groups):
+        for number, way in enumerate(ways):
+            bits = None if way == "gloo" else lane_bits
+            (row,) = (
+                row
+                for row in figures["sums"]
+                if (row["elements"], row["lane_bits"], row["way"]) == (elements, bits, way)
+            )
+            place = index + 0.8 / len(ways) * (number - (len(ways) - 1) / 2)
+            look = {"width": 0.75 / len(ways), "color": COLOURS[number], "label": way if index == 0 else None}
+            _bar(sums, place, row["ms"], row["times_ms"], rotation=90, **look)
+    sums.set_xticks(
+        range(len(groups)), [f"{elements:,}\n{lane_bits} bits" for elements, lane_bits in groups], fontsize=8
+    )
+    sums.set_yscale("log")
+    sums.set_ylabel("time of a sum (ms)")
+    sums.margins(y=0.2)
+    sums.legend(frameon=False, fontsize=7)
     finish(figure, path)
 
 

@@ -31,7 +31,7 @@ from inagg_testbed.cli.options import (
 )
 from inagg_testbed.cli.outputs import JsonOption, Outputs, PlotOption
 from inagg_testbed.errors import ConfigurationError
-from inagg_testbed.files import make_folder
+from inagg_testbed.files import check_writable, make_folder
 from inagg_testbed.network.fabric import MAX_HOSTS, STAR
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.switch_options import SwitchOptions
@@ -266,10 +266,20 @@ def straggler(
 @app.command()
 def device(
     on: Annotated[
-        Literal["cuda", "cpu"], typer.Option(help="cpu: the same torch operations, without a GPU.")
+        Literal["cuda", "cpu"], typer.Option(help="cpu: CPU tensors in place of a GPU's.")
     ] = "cuda",
-    workers: Annotated[int, typer.Option(min=1, max=64, help="All share the GPU.")] = 2,
-    elements: Annotated[int, typer.Option(min=1, help="float32 elements of a sum.")] = 4_000_000,
+    workers: Annotated[int, typer.Option(min=1, max=64)] = 2,
+    gpu_ranks: Annotated[
+        int, typer.Option(min=1, help="Ranks with tensors on the GPU, which they share.")
+    ] = 1,
+    elements: SizesOption = [1_000, 100_000, 10_000_000],  # noqa: B006
+    iters: Annotated[int, typer.Option(min=1, help="Iterations.")] = 10,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Steps of training too; all ranks have to be on the GPU.")
+    ] = False,
+    timeline: Annotated[
+        Path | None, typer.Option(help="File for a trace of one sum, which Perfetto opens.")
+    ] = None,
     json_path: JsonOption = None,
     plot: PlotOption = None,
     link: LinkOption = "unshaped",
@@ -279,32 +289,36 @@ def device(
     p4: P4Option = None,
     threads: ThreadsOption = None,
 ) -> None:
-    """Measure sums of tensors on a GPU, and their stages.
+    """Measure sums of tensors on a GPU, what the GPU does in them, and steps of training.
 
     Without a GPU it says so and ends.
 
-    Example: inagg bench device --on cpu
+    Example: inagg bench device --on cpu --elements 100000
     """
     with errors_explained():
         from inagg_testbed.bench.device import (
             SEED,
+            DeviceBench,
             measure_stages,
             measure_sums,
-            medians,
             missing,
+            other_table,
             stage_table,
             sum_table,
         )
         from inagg_testbed.bench.plots import plot_device
         from inagg_testbed.bench.settings import settings_of
 
-        outputs = Outputs(json_path, plot)
         reason = missing(on)
         if reason is not None:
             console.print(reason)
             return
-        rows = measure_stages(on, workers)
-        print_table(console, f"normal floats that {on} reads", *stage_table(rows))
+        bench = DeviceBench(on, workers, gpu_ranks, tuple(elements), iters, steps)
+        outputs = Outputs(json_path, plot)
+        if timeline is not None:
+            check_writable(timeline)
+        stages = measure_stages(on, workers)
+        print_table(console, f"normal floats that {on} reads", *stage_table(stages))
         with opened_testbed(
             workers=workers,
             link=link,
@@ -313,13 +327,17 @@ def device(
             results=results,
             p4=p4,
             switch_options=SwitchOptions(threads=threads),
+            gloo_over="bridge",
         ) as testbed:
-            times_ms = measure_sums(testbed, on, workers, elements)
-            settings = {**settings_of(testbed), "device": on, "workers": workers, "elements": elements}
-        what = f"{workers} workers, {elements:,} float32 ({4 * elements:,} bytes), all 1"
-        sums = medians(times_ms)
-        print_table(console, what, *sum_table(sums))
-        figures = {"settings": {**settings, "seed": SEED}, "stages": rows, "sums": sums, "times_ms": times_ms}
+            rows = measure_sums(bench, testbed, timeline)
+            settings = {**settings_of(testbed), "device": on, "workers": workers, "gpu_ranks": gpu_ranks}
+        print_table(
+            console,
+            f"{workers} workers, {gpu_ranks} of them with tensors on {on}; medians of {iters}",
+            *sum_table(rows["sums"]),
+        )
+        print_table(console, "", *other_table(rows))
+        figures = {"settings": {**settings, "seed": SEED}, "stages": stages, **rows}
         outputs.write(figures, lambda path: plot_device(figures, path))
 
 

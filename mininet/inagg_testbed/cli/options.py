@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -339,6 +339,7 @@ def opened_testbed(
     rank_order: RankOrder = "contiguous",
     pool: int | None = None,
     set_controller: Sequence[str] | None = None,
+    gloo_over: Literal["switch", "bridge"] = "switch",
     on_stage: Callable[[str], object] = console.print,
 ) -> Iterator["Testbed"]:
     """Open a testbed with a command's options. Raises LauncherError."""
@@ -364,6 +365,7 @@ def opened_testbed(
         environment=launcher_settings(settings or [], take_over),
         pool=pool,
         controller_options=controller_settings(set_controller or []),
+        gloo_over=gloo_over,
         on_stage=on_stage,
     ) as testbed:
         yield testbed
