@@ -289,7 +289,7 @@ def device(
     p4: P4Option = None,
     threads: ThreadsOption = None,
 ) -> None:
-    """Measure sums of tensors on a GPU, what the GPU does in them, and steps of training.
+    """Measure sums of tensors on a GPU, and its part in them.
 
     Without a GPU it says so and ends.
 
