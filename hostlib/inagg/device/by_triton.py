@@ -28,8 +28,10 @@ class _Tile:
     columns: int
 
     @property
-    def warps(self) -> int:
-        return max(1, min(_MOST_WARPS, self.rows * self.columns // _ELEMENTS_PER_WARP))
+    def settings(self) -> dict[str, int]:
+        """Of a launch. Each operation of a kernel rounds on its own."""
+        warps = max(1, min(_MOST_WARPS, self.rows * self.columns // _ELEMENTS_PER_WARP))
+        return {"ROWS": self.rows, "num_warps": warps, "enable_fp_fusion": False}
 
     def programs(self, blocks: int) -> tuple[int]:
         return (-(-blocks // self.rows),)
@@ -39,6 +41,17 @@ class _Tile:
 def _tile(block_elements: int) -> _Tile:
     columns = triton.next_power_of_2(block_elements)
     return _Tile(max(1, _TILE // columns), columns)
+
+
+def _layout(lanes: Lanes, packets: torch.Tensor, offset: int) -> dict[str, int]:
+    """The constants that pack and unpack share."""
+    return {
+        "BITS": lanes.bits,
+        "F": lanes.fraction_bits,
+        "L": lanes.block_elements,
+        "STRIDE": packets.shape[1],
+        "OFFSET": offset // _WORD_BYTES,
+    }
 
 
 def scan(flat: torch.Tensor, lanes: Lanes, codes: torch.Tensor, *, stochastic: bool) -> None:
@@ -57,10 +70,8 @@ def scan(flat: torch.Tensor, lanes: Lanes, codes: torch.Tensor, *, stochastic: b
         blocks,
         ROUND_UP=lanes.round_up(stochastic),
         L=lanes.block_elements,
-        ROWS=tile.rows,
         COLUMNS=tile.columns,
-        num_warps=tile.warps,
-        enable_fp_fusion=False,  # each operation rounds on its own
+        **tile.settings,
     )
 
 
@@ -104,16 +115,10 @@ def pack(
         as_int32(key),
         as_int32(key >> 32),
         STOCHASTIC=seed is not None,
-        BITS=lanes.bits,
-        F=lanes.fraction_bits,
         BIAS=as_int32(lanes.bias),
-        L=lanes.block_elements,
-        STRIDE=packets.shape[1],
-        OFFSET=offset // _WORD_BYTES,
-        ROWS=tile.rows,
         QUADS=tile.columns // 4,
-        num_warps=tile.warps,
-        enable_fp_fusion=False,  # each operation rounds on its own
+        **_layout(lanes, packets, offset),
+        **tile.settings,
     )
 
 
@@ -142,16 +147,10 @@ def unpack(
         packets,
         lanes.workers,
         AVERAGE=average,
-        BITS=lanes.bits,
-        F=lanes.fraction_bits,
         ZERO=as_int32(lanes.workers * lanes.bias),
-        L=lanes.block_elements,
-        STRIDE=packets.shape[1],
-        OFFSET=offset // _WORD_BYTES,
-        ROWS=tile.rows,
         WORDS=tile.columns * lanes.bits // 32,
-        num_warps=tile.warps,
-        enable_fp_fusion=False,  # each operation rounds on its own
+        **_layout(lanes, packets, offset),
+        **tile.settings,
     )
 
 

@@ -34,21 +34,20 @@ class Rank:
 
     Args:
         mine: the device of this rank's tensors.
-        device: the device of the ranks on it.
     """
 
-    def __init__(self, mine: torch.device, device: torch.device, iterations: int, log: EventLog) -> None:
-        self.mine, self.device, self.iterations, self._log = mine, device, iterations, log
+    def __init__(self, mine: torch.device, iterations: int, log: EventLog) -> None:
+        self.mine, self.iterations, self._log = mine, iterations, log
 
     def note(self, kind: str, what: dict[str, Any], call: Callable[[], object]) -> float:
         """Time `call`, after a few runs without a clock. Returns the mean in ms."""
         for _ in range(WARM_UP):
-            self._ms(call)
-        times = [self._ms(call) for _ in range(self.iterations)]
+            self.ms(call)
+        times = [self.ms(call) for _ in range(self.iterations)]
         self._log.write(kind, what=what, times_ms=times)
         return sum(times) / len(times)
 
-    def _ms(self, call: Callable[[], object]) -> float:
+    def ms(self, call: Callable[[], object]) -> float:
         """Milliseconds until the call and the device's work are done."""
         dist.barrier()
         start = time.perf_counter()
@@ -99,7 +98,7 @@ def sums(rank: Rank, groups: dict[str, Any], sizes: list[int]) -> None:
 
 
 def overlap(rank: Rank, group: Any, elements: int) -> None:
-    """Products are on the device, also those of ranks that have no tensor there."""
+    """Time a sum, products on this rank's device that take about as long, and both at once."""
     tensor = torch.ones(elements, device=rank.mine)
     matrix = torch.randn(1024, 1024, device=rank.mine)
 
@@ -118,7 +117,7 @@ def overlap(rank: Rank, group: Any, elements: int) -> None:
         "overlap", what | {"way": names["sum_ms"]}, lambda: all_reduce(group, "auto", tensor, 32).wait()
     )
     for _ in range(WARM_UP):  # the first product loads a library
-        each_ms = rank._ms(lambda: products(10)) / 10
+        each_ms = rank.ms(lambda: products(10)) / 10
     count = torch.tensor(max(1, round(sum_ms / each_ms)))
     dist.broadcast(count, 0)
     rank.note("overlap", what | {"way": names["products_ms"]}, lambda: products(int(count)))
@@ -205,7 +204,7 @@ def main() -> None:
     dist.init_process_group("inagg")
     on_device = dist.get_rank() < given.gpu_ranks
     mine = device if on_device else torch.device("cpu")
-    rank = Rank(mine, device, given.iterations, EventLog(given.events))
+    rank = Rank(mine, given.iterations, EventLog(given.events))
     groups = make_groups(given.ways.split(","), staged=on_device and given.device == "cpu")
     sizes = [int(size) for size in given.elements.split(",")]
     sums(rank, groups, sizes)
