@@ -329,6 +329,36 @@ class Engine:
     def completed(self) -> list[int]:
         """Tickets completed since the last call, in the order of their completion."""
 
+    # A change of way (protocol 6.4): all ranks freeze, then fill in what they lack, then go on.
+    def freeze(self) -> None:
+        """Send nothing and take no result until go_on()."""
+
+    def next_chunks(self) -> list[int]:
+        """By slot, the chunk that this rank completes next."""
+
+    def kept(self, chunk: int) -> bytes:
+        """The last result of the slot of `chunk`, the datagram as it was; empty before the first."""
+
+    def fill(self, result: bytes, now: float) -> bool:
+        """Take a result that another rank has kept. False if this rank does not lack it, or it is not right."""
+
+    def go_on(
+        self,
+        job: JobShape,
+        *,
+        rank: int,
+        member: int | None = None,
+        ways: int = 1,
+        ways_apart: bool = False,
+        threads: int = 1,
+        packet_threads: int = 1,
+        home: int | None = None,
+        policy: RetransmissionPolicy = ...,
+        now: float = 0.0,
+    ) -> None:
+        """Send what is outstanding again, to what sums for the job now. Arguments as of the constructor; slots, words,
+        workers, rank and packet threads are those of before, else this raises ValueError."""
+
     def fail(self, reason: str) -> None:
         """Fail the group. The first failure stays."""
 
@@ -482,10 +512,11 @@ class Transport:
         own_server: Server | None = None,
         policy: RetransmissionPolicy = ...,
         spin_s: float = 0.0,
+        keeps_results: bool = False,
     ) -> None:
         """own_server: the server in this process, which is number `rank` of the job's; packets pass between the two in
         memory. The worker is at home there (docs/protocol.md, 5.7). spin_s: how long to poll for packets before
-        sleeping, in seconds; see Options.spin_us."""
+        sleeping, in seconds; see Options.spin_us. keeps_results: for a change of way (6.4)."""
 
     @property
     def local_address(self) -> tuple[str, int]: ...
@@ -570,6 +601,30 @@ class Transport:
 
         Tickets done before a failure are returned first; then it raises EngineError.
         """
+
+    # A change of way (protocol 6.4): all ranks freeze, then fill in what they lack, then go on.
+    def freeze(self) -> list[int]:
+        """Send nothing and take no result until go_on(). Sums can still be submitted. Returns when the threads have
+        stopped, by slot the chunk that this rank completes next. Raises EngineError if the group has failed."""
+
+    def kept(self, chunk: int) -> bytes:
+        """As Engine.kept."""
+
+    def fill(self, result: bytes) -> bool:
+        """As Engine.fill. Raises ValueError if the transport is not frozen."""
+
+    def go_on(
+        self,
+        job: JobShape,
+        *,
+        member: int | None = None,
+        route: Route,
+        sockets: Sockets,
+        own_server: Server | None = None,
+        policy: RetransmissionPolicy = ...,
+    ) -> None:
+        """As Engine.go_on, with other sockets, of as many packet threads. Takes their descriptors over as the
+        constructor does, and closes those of before. The own server must serve the job."""
 
     def fail(self, reason: str) -> None:
         """Fail the group: all unfinished collectives fail with code "failed" and a message with `reason`.

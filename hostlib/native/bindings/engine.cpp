@@ -129,6 +129,15 @@ class PyEngine {
         return out;
     }
 
+    void freeze() { engine_.freeze(); }
+    std::vector<std::uint32_t> next_chunks() const { return engine_.next_chunks(); }
+    nb::bytes kept(std::uint32_t chunk) const { return to_bytes(engine_.kept(chunk)); }
+    bool fill(const nb::bytes& result, double now) { return engine_.fill(as_span(result), now); }
+    void go_on(const EngineConfig& config, double now) {
+        engine_.go_on(config, now);
+        config_ = config;
+    }
+
     void fail(const std::string& reason) { engine_.fail(FailureCode::failed, reason); }
     std::optional<double> deadline() const { return engine_.deadline(); }
     nb::object failure() const { return failure_object(engine_.failure(), config_); }
@@ -148,6 +157,23 @@ class PyEngine {
     std::map<Ticket, KeptAlive> alive_;
 };
 
+EngineConfig config_of(const JobShape& job, unsigned rank, std::optional<unsigned> member, unsigned ways,
+                       bool ways_apart, unsigned threads, unsigned packet_threads,
+                       std::optional<unsigned> home, const RetransmissionPolicy& policy) {
+    EngineConfig config{.job = job,
+                        .rank = rank,
+                        .member = member.value_or(rank),
+                        .ways = {job.slots, ways},
+                        .ways_apart = ways_apart,
+                        .threads = threads,
+                        .packet_threads = packet_threads,
+                        .home = home,
+                        .policy = policy,
+                        .keeps_results = true};
+    config.validate();
+    return config;
+}
+
 }  // namespace
 
 void define_engine(nb::module_& m) {
@@ -157,17 +183,8 @@ void define_engine(nb::module_& m) {
             [](PyEngine* self, const JobShape& job, unsigned rank, std::optional<unsigned> member,
                unsigned ways, bool ways_apart, unsigned threads, unsigned packet_threads,
                std::optional<unsigned> home, const RetransmissionPolicy& policy) {
-                const EngineConfig config{.job = job,
-                                          .rank = rank,
-                                          .member = member.value_or(rank),
-                                          .ways = {job.slots, ways},
-                                          .ways_apart = ways_apart,
-                                          .threads = threads,
-                                          .packet_threads = packet_threads,
-                                          .home = home,
-                                          .policy = policy};
-                config.validate();
-                new (self) PyEngine(config);
+                new (self) PyEngine(
+                    config_of(job, rank, member, ways, ways_apart, threads, packet_threads, home, policy));
             },
             "job"_a, nb::kw_only(), "rank"_a, "member"_a = nb::none(), "ways"_a = 1, "ways_apart"_a = false,
             "threads"_a = 1, "packet_threads"_a = 1, "home"_a = nb::none(),
@@ -189,6 +206,22 @@ void define_engine(nb::module_& m) {
         .def("to_send", &PyEngine::to_send, "now"_a, "limit"_a = nb::none())
         .def("deadline", &PyEngine::deadline)
         .def("completed", &PyEngine::completed)
+        .def("freeze", &PyEngine::freeze)
+        .def("next_chunks", &PyEngine::next_chunks)
+        .def("kept", &PyEngine::kept, "chunk"_a)
+        .def("fill", &PyEngine::fill, "result"_a, "now"_a)
+        .def(
+            "go_on",
+            [](PyEngine& self, const JobShape& job, unsigned rank, std::optional<unsigned> member,
+               unsigned ways, bool ways_apart, unsigned threads, unsigned packet_threads,
+               std::optional<unsigned> home, const RetransmissionPolicy& policy, double now) {
+                self.go_on(
+                    config_of(job, rank, member, ways, ways_apart, threads, packet_threads, home, policy),
+                    now);
+            },
+            "job"_a, nb::kw_only(), "rank"_a, "member"_a = nb::none(), "ways"_a = 1, "ways_apart"_a = false,
+            "threads"_a = 1, "packet_threads"_a = 1, "home"_a = nb::none(),
+            "policy"_a = RetransmissionPolicy{}, "now"_a = 0.0)
         .def("fail", &PyEngine::fail, "reason"_a)
         .def_prop_ro("failure", &PyEngine::failure)
         .def_prop_ro("stats", &PyEngine::stats);

@@ -133,6 +133,27 @@ class PyTransport {
         return ticket;
     }
 
+    std::vector<std::uint32_t> freeze() {
+        return alive([&] {
+            const Waiting waiting(waiting_);
+            const nb::gil_scoped_release release;
+            return transport_.freeze();
+        });
+    }
+
+    nb::bytes kept(std::uint32_t chunk) const { return to_bytes(transport_.kept(chunk)); }
+
+    bool fill(const nb::bytes& result) {
+        return alive([&] { return transport_.fill(as_span(result)); });
+    }
+
+    void go_on(const EngineConfig& config, std::vector<Ends> ends, Peers peers) {
+        alive([&] { transport_.go_on(config, std::move(ends), std::move(peers)); });
+        config_ = config;
+    }
+
+    const EngineConfig& config() const { return config_; }
+
     void fail(const std::string& reason) {
         const nb::gil_scoped_release release;
         transport_.fail(reason);
@@ -297,10 +318,12 @@ Peers peers_of(const Route& route, std::optional<unsigned> home, bool connected)
     return peers;
 }
 
-// Takes over the descriptors, unless it throws.
-void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::optional<unsigned> member,
-                    const Route& route, const Sockets& sockets, const nb::object& own_server,
-                    const RetransmissionPolicy& policy, double spin) {
+// Calls use(config, ends, peers), which makes a transport or changes its way. Takes over the descriptors,
+// unless it throws.
+template <typename Use>
+void with_ends(const JobShape& job, unsigned rank, std::optional<unsigned> member, const Route& route,
+               const Sockets& sockets, const nb::object& own_server, const RetransmissionPolicy& policy,
+               bool keeps_results, Use use) {
     const auto& [aggregator, servers, roots, threads] = route;
     if (!aggregator && servers.empty()) {
         throw std::invalid_argument("give aggregator, servers or both");
@@ -315,11 +338,12 @@ void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::
         .ways_apart = !aggregator,
         .threads = threads,
         .home = home,
-        .policy = policy};
+        .policy = policy,
+        .keeps_results = keeps_results};
     config.validate();
     Peers peers = peers_of(route, home, servers.empty() && sockets.more.empty());
     peers.own_server = own;
-    new (self) PyTransport(config, ends_of(sockets, route), std::move(peers), spin);
+    use(config, ends_of(sockets, route), std::move(peers));
     const auto take_over = [](std::optional<int> given) {
         if (given) {
             const Descriptor taken_over(*given);  // the duplicate stays
@@ -333,13 +357,31 @@ void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::
     }
 }
 
+void make_transport(PyTransport* self, const JobShape& job, unsigned rank, std::optional<unsigned> member,
+                    const Route& route, const Sockets& sockets, const nb::object& own_server,
+                    const RetransmissionPolicy& policy, double spin, bool keeps_results) {
+    with_ends(job, rank, member, route, sockets, own_server, policy, keeps_results,
+              [&](const EngineConfig& config, std::vector<Ends> ends, Peers peers) {
+                  new (self) PyTransport(config, std::move(ends), std::move(peers), spin);
+              });
+}
+
+void go_on(PyTransport& self, const JobShape& job, std::optional<unsigned> member, const Route& route,
+           const Sockets& sockets, const nb::object& own_server, const RetransmissionPolicy& policy) {
+    const EngineConfig& before = self.config();
+    with_ends(job, before.rank, member, route, sockets, own_server, policy, before.keeps_results,
+              [&](const EngineConfig& config, std::vector<Ends> ends, Peers peers) {
+                  self.go_on(config, std::move(ends), std::move(peers));
+              });
+}
+
 }  // namespace
 
 void define_transport(nb::module_& m) {
     nb::class_<PyTransport>(m, "Transport")
         .def("__init__", &make_transport, "job"_a, nb::kw_only(), "rank"_a, "member"_a = nb::none(),
              "route"_a, "sockets"_a, "own_server"_a.none() = nb::none(), "policy"_a = RetransmissionPolicy{},
-             "spin_s"_a = 0.0)
+             "spin_s"_a = 0.0, "keeps_results"_a = false)
         .def_prop_ro("local_address", &PyTransport::local_address)
         .def("submit", &PyTransport::submit_array, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,
@@ -359,6 +401,11 @@ void define_transport(nb::module_& m) {
         .def("wait", &PyTransport::wait, "ticket"_a, "timeout_s"_a = nb::none())
         .def("watch", &PyTransport::watch, "ticket"_a)
         .def("next_done", &PyTransport::next_done, "timeout_s"_a = nb::none())
+        .def("freeze", &PyTransport::freeze)
+        .def("kept", &PyTransport::kept, "chunk"_a)
+        .def("fill", &PyTransport::fill, "result"_a)
+        .def("go_on", &go_on, "job"_a, nb::kw_only(), "member"_a = nb::none(), "route"_a, "sockets"_a,
+             "own_server"_a.none() = nb::none(), "policy"_a = RetransmissionPolicy{})
         .def("fail", &PyTransport::fail, "reason"_a)
         .def_prop_ro("failure", &PyTransport::failure)
         .def("stats", &PyTransport::stats)

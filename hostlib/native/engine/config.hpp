@@ -28,6 +28,8 @@ struct EngineConfig {
     // and do not measure the network.
     std::optional<unsigned> home;
     RetransmissionPolicy policy;
+    // Whether to keep the last result of each slot, for a change of way (6.4).
+    bool keeps_results = false;
     // The most chunks in flight; 0: S.
     std::uint32_t window_limit = 0;
 

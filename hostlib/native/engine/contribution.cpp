@@ -11,9 +11,19 @@ ContributionCodec::ContributionCodec(const EngineConfig& config)
       rank_(config.rank),
       epoch_(config.job.epoch),
       workers_(config.job.workers),
-      words_(config.job.words) {
+      words_(config.job.words),
+      bases_(config.job.slots) {
     for (unsigned rank = 0; rank < workers_; ++rank) {
         rank_marks_ += mark_of_rank(rank);
+    }
+}
+
+void ContributionCodec::change_way(std::span<const std::uint32_t> next_chunks) {
+    job_ = config_.job.number;
+    epoch_ = config_.job.epoch;
+    for (const std::uint32_t chunk : next_chunks) {
+        const std::size_t slot = chunk & (bases_.size() - 1);
+        bases_[slot] = chunk - static_cast<std::uint32_t>(slot);
     }
 }
 
@@ -28,7 +38,7 @@ void ContributionCodec::encode(const Slot& slot, std::span<std::byte> datagram) 
                    .job = job_,
                    .announced = Announcement::of(slot.flags(), slot.exponent()),
                    .epoch = epoch_,
-                   .chunk = slot.chunk(),
+                   .chunk = field_of(slot.chunk()),
                    .checksum = checksum},
                   datagram.first<HEADER_BYTES>());
 }
@@ -40,7 +50,7 @@ void ContributionCodec::encode_query(const Slot& slot, std::uint32_t number,
                    .job = job_,
                    .announced = Announcement{},
                    .epoch = epoch_,
-                   .chunk = slot.chunk(),
+                   .chunk = field_of(slot.chunk()),
                    .checksum = number},
                   datagram.first<HEADER_BYTES>());
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "engine/config.hpp"
 #include "engine/failure.hpp"
@@ -21,6 +22,13 @@ class ContributionCodec {
   public:
     // `config` outlives this.
     explicit ContributionCodec(const EngineConfig& config);
+
+    // The configuration is that of another way. `next_chunks`: by slot, that are the first ones on it.
+    void change_way(std::span<const std::uint32_t> next_chunks);
+
+    // On each way the slots begin with the chunk fields 0 to S - 1, whatever chunks these are.
+    std::uint32_t field_of(std::uint32_t chunk) const { return chunk - base_of(chunk); }
+    std::uint32_t chunk_of(std::uint32_t field) const { return field + base_of(field); }
 
     // Of the packet that is to leave: of a doubtful slot the query, else the contribution.
     std::size_t bytes(const Slot& slot) const {
@@ -52,6 +60,7 @@ class ContributionCodec {
                                   std::span<const std::byte> words) const;
 
   private:
+    std::uint32_t base_of(std::uint32_t chunk) const { return bases_[chunk & (bases_.size() - 1)]; }
     std::uint32_t checksum_of_sum(const Slot& slot, std::span<const std::byte> words) const {
         const Collective& collective = slot.collective();
         const std::uint32_t lanes =
@@ -65,7 +74,8 @@ class ContributionCodec {
     std::uint32_t epoch_;
     unsigned workers_;
     unsigned words_;
-    std::uint32_t rank_marks_ = 0;  // the sum over all ranks (protocol.md, 4)
+    std::uint32_t rank_marks_ = 0;      // the sum over all ranks (protocol.md, 4)
+    std::vector<std::uint32_t> bases_;  // by slot: the chunk less its field, a multiple of S
 };
 
 }  // namespace inagg

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "wire/require.hpp"
+
 namespace inagg {
 namespace {
 
@@ -35,6 +37,9 @@ Engine::Engine(const EngineConfig& config)
     ready_.resize(config.queues());
     leaving_.resize(config.packet_threads);
     run_.reserve(LONGEST_RUN);
+    if (config.keeps_results) {
+        kept_.emplace(config.job);
+    }
     slots_.reserve(config.job.slots);
     for (std::uint32_t index = 0; index < config.job.slots; ++index) {
         const std::uint32_t offset = (index - config.job.first_chunk) & (config.job.slots - 1);
@@ -163,6 +168,9 @@ bool Engine::overtakes_packing(std::uint32_t chunk) const {
 }
 
 bool Engine::anything_to_send(unsigned packet_thread) const {
+    if (frozen_) {
+        return false;
+    }
     const SlotList& urgent = recovery_.urgent();
     for (const Slot* slot = urgent.front(); slot != nullptr; slot = SlotList::next(*slot)) {
         if (urgent_to(*slot, packet_thread)) {
@@ -352,8 +360,9 @@ void Engine::read(std::span<const std::byte> message, std::size_t datagram_bytes
                   Arrivals& arrivals) const {
     do {
         const auto datagram = message.first(std::min(datagram_bytes, message.size()));
-        const std::optional<Header> header = decode(datagram);
+        std::optional<Header> header = decode(datagram);
         if (header && codec_.is_for_us(*header, datagram.size())) {
+            header->chunk = codec_.chunk_of(header->chunk);
             const bool marked = (header->announced.flags & p4::FLAG_CONGESTED) != 0;
             arrivals.datagrams_.push_back({.header = *header,
                                            .congested = congested || marked,
@@ -367,7 +376,7 @@ void Engine::read(std::span<const std::byte> message, std::size_t datagram_bytes
 
 // A result may be there twice: the second one counts if the first is faulty.
 void Engine::claim(Arrivals& arrivals, double now) {
-    if (failure_) {
+    if (failure_ || frozen_) {
         return;
     }
     stats_.discarded += std::exchange(arrivals.discarded_, 0);
@@ -400,6 +409,9 @@ void Engine::check(Arrivals& arrivals) const {
         }
         const Slot& slot = *result.slot;
         result.faulty = !codec_.is_right(slot, result.header, result.words);
+        if (!result.faulty && kept_) {
+            kept_->put(slot.chunk(), result.whole());
+        }
         if (!result.faulty && slot.kind() == Kind::data && slot.collective().taken_alone(slot.assignment())) {
             slot.collective().take(slot.assignment(), result.words);
             result.taken = true;
@@ -583,7 +595,7 @@ std::optional<Ticket> Engine::next_completion() {
 // -- Time
 
 void Engine::advance(double now) {
-    if (!anything_unfinished()) {
+    if (frozen_ || !anything_unfinished()) {
         return;
     }
     if (recovery_.expired(now)) {
@@ -600,7 +612,59 @@ void Engine::advance(double now) {
 }
 
 std::optional<double> Engine::deadline() const {
-    return anything_unfinished() ? std::optional(recovery_.deadline()) : std::nullopt;
+    return !frozen_ && anything_unfinished() ? std::optional(recovery_.deadline()) : std::nullopt;
+}
+
+// -- A change of way
+
+std::vector<std::uint32_t> Engine::next_chunks() const {
+    std::vector<std::uint32_t> chunks;
+    for (const Slot& slot : slots_) {
+        chunks.push_back(slot.chunk());
+    }
+    return chunks;
+}
+
+std::span<const std::byte> Engine::kept(std::uint32_t chunk) const {
+    return kept_ ? kept_->of(chunk) : std::span<const std::byte>{};
+}
+
+bool Engine::fill(std::span<const std::byte> datagram, double now) {
+    if (!frozen_ || failure_) {
+        return false;
+    }
+    const std::uint64_t before = stats_.packets_received;
+    frozen_ = false;
+    receive(datagram, datagram.size(), now);
+    frozen_ = true;
+    return stats_.packets_received > before;
+}
+
+void Engine::go_on(const EngineConfig& config, double now) {
+    config.validate();
+    const JobShape &from = config_.job, &to = config.job;
+    require(frozen_ && !failure_, "only a frozen engine goes on");
+    require(to.slots == from.slots && to.words == from.words && to.workers == from.workers &&
+                config.rank == config_.rank && config.packet_threads == config_.packet_threads,
+            "a job goes on with the same slots, words, workers, ranks and packet threads");
+    config_ = config;
+    codec_.change_way(next_chunks());
+    recovery_.change_way(now);
+    std::vector<Slot*> unfinished;
+    for (Slot& slot : slots_) {
+        if (slot.state() != Slot::State::idle) {
+            slot.withdraw();
+            unfinished.push_back(&slot);
+        }
+    }
+    std::ranges::sort(unfinished, [this](const Slot* one, const Slot* other) {
+        return one->chunk() - oldest_chunk_ < other->chunk() - oldest_chunk_;
+    });
+    ready_.assign(config_.queues(), SlotList{});
+    for (Slot* slot : unfinished) {
+        ready_with(*slot).push_back(*slot);
+    }
+    frozen_ = false;
 }
 
 // -- Failure

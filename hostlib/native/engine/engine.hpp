@@ -35,6 +35,7 @@
 #include "engine/config.hpp"
 #include "engine/contribution.hpp"
 #include "engine/failure.hpp"
+#include "engine/kept_results.hpp"
 #include "engine/recovery.hpp"
 #include "engine/slot.hpp"
 #include "engine/stats.hpp"
@@ -85,6 +86,10 @@ class Arrivals {
         bool taken = false;
         std::span<const std::byte> words;
         Slot* slot = nullptr;  // of a result that has been claimed
+
+        std::span<const std::byte> whole() const {
+            return {words.data() - HEADER_BYTES, HEADER_BYTES + words.size()};
+        }
     };
     std::vector<Datagram> datagrams_;
     std::size_t discarded_ = 0;
@@ -140,6 +145,20 @@ class Engine {
 
     // When advance() has something to do; nothing while no result is awaited.
     std::optional<double> deadline() const;
+
+    // A change of way (protocol.md, 6.4). freeze() ends sending and receiving; no packet thread may be
+    // between choose() and sent(), or claim() and finish(). Then the ranks exchange next_chunks(), by slot
+    // the chunk that each is to complete next, and who is one behind takes the result that another rank has
+    // kept(). go_on() sends what is outstanding again, on the way that `config` says. Its slots, words,
+    // workers, rank and packet threads are those of before. Throws std::invalid_argument.
+    void freeze() { frozen_ = true; }
+    bool frozen() const { return frozen_; }
+    std::vector<std::uint32_t> next_chunks() const;
+    // Of the slot of a chunk, the last result; empty before the first, or if the engine keeps none.
+    std::span<const std::byte> kept(std::uint32_t chunk) const;
+    // False: this rank does not lack it, or it is no right result.
+    bool fill(std::span<const std::byte> datagram, double now);
+    void go_on(const EngineConfig& config, double now);
 
     // The next collective that is done, in order of completion.
     std::optional<Ticket> next_completion();
@@ -216,6 +235,9 @@ class Engine {
         bool congested = false;
     };
     std::vector<Result> run_;
+
+    bool frozen_ = false;
+    std::optional<KeptResults> kept_;
 
     std::optional<Failure> failure_;
     EngineStats stats_;  // without those of recovery_

@@ -132,6 +132,20 @@ void Recovery::clear() {
     std::ranges::fill(in_flight_, 0);
 }
 
+void Recovery::change_way(double now) {
+    clear();
+    in_flight_.assign(config_.queues(), 0);
+    std::ranges::fill(asked_, Query{});
+    lossy_until_ = sendings_ + LOSS_MEMORY;
+    rtt_ = RttEstimator(config_.policy);
+    least_rtt_ = {};
+    window_ = CongestionWindow(config_.window_bound(), servers_of_ranks(config_));
+    lines_.assign(config_.lines(), Line{});
+    round_trip_ = RoundTrip{.began_behind = sendings_};
+    probes_in_a_row_ = held_in_a_row_ = 0;
+    quiet_since_ = progress_at_ = probe_timer_from_ = now;
+}
+
 // All slots are in the list of the first.
 void Recovery::take_out(const Slot& first, const Slot& last, unsigned count) {
     if (first.urgent()) {

@@ -58,6 +58,8 @@ class Recovery {
     void window_limited() { round_trip_.limited = true; }
     // Forgets all slots.
     void clear();
+    // The configuration is that of another way: forgets what it knows of the network, too.
+    void change_way(double now);
 
     // Doubts what is due. `all_began`: no rank is known to be missing from the oldest collective, so a
     // silence is the network's.

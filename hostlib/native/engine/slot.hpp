@@ -93,6 +93,13 @@ class alignas(64) Slot {
         chunk_ += slots;
     }
 
+    // The chunk is to be sent for the first time on another way. What it announces stays.
+    void withdraw() {
+        assert(state_ != State::idle && !busy_);
+        state_ = State::ready;
+        refusals_ = 0;
+    }
+
     // Whether this slot and `before` are in flight, were sent one after the other, and their results tell the
     // same about the network.
     bool follows(const Slot& before) const {

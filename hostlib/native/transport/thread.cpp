@@ -77,6 +77,10 @@ void Transport::loop(PacketThread& self) {
     std::fesetenv(FE_DFL_ENV);
     Lock lock(mutex_);
     while (!shared_.closing) {
+        if (engine_.frozen()) {
+            park(self, lock);
+            continue;
+        }
         const double now = seconds_now();
         account(now);
         engine_.advance(now);
@@ -99,6 +103,15 @@ void Transport::loop(PacketThread& self) {
             mail_.clear();
         }
     }
+}
+
+void Transport::park(PacketThread& self, Lock& lock) {
+    self.parked = true;
+    self.published = self.counts;
+    publish();
+    parked_.notify_all();
+    resumed_.wait(lock, [this] { return !engine_.frozen() || shared_.closing; });
+    self.parked = false;
 }
 
 // The first failure of the engine stays.
@@ -384,6 +397,7 @@ void Transport::publish() {
     if (engine_.failure() && !shared_.failure) {
         shared_.failure = engine_.failure();
         changed = done = progressed = true;
+        parked_.notify_all();
     }
     shared_.stats.engine = engine_.stats();
     if (changed) {

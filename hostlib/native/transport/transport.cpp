@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "wire/require.hpp"
+
 namespace inagg {
 namespace {
 
@@ -34,6 +36,11 @@ bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& 
         return true;
     }
     return changed.wait_until(lock, *end) == std::cv_status::no_timeout;
+}
+
+// Of the packets that a packet thread makes at a time.
+std::size_t batch_memory(const EngineConfig& config) {
+    return (config.ways_apart ? SENT_AT_ONCE / BATCH : 1) * MAX_DATAGRAM;
 }
 
 EngineConfig with_packet_threads(EngineConfig config, std::size_t packet_threads) {
@@ -111,7 +118,7 @@ double Transport::seconds_now() {
 // Makes the packet threads, which do not run yet.
 std::vector<std::unique_ptr<Transport::PacketThread>> Transport::made_of(std::vector<Ends> ends,
                                                                          const EngineConfig& config) {
-    const std::size_t memory = (config.ways_apart ? SENT_AT_ONCE / BATCH : 1) * MAX_DATAGRAM;
+    const std::size_t memory = batch_memory(config);
     std::vector<std::unique_ptr<PacketThread>> threads;
     for (Ends& each : ends) {
         threads.push_back(
@@ -133,18 +140,16 @@ EngineConfig Transport::bounded_config() {
 
 Transport::Transport(const EngineConfig& config, std::vector<Ends> ends, Peers peers, double spin)
     : config_(with_packet_threads(config, ends.size())),
-      spin_(spin),
       peers_(std::move(peers)),
       within_process_(within_process(peers_)),
+      local_address_(ends.front().socket.local_address()),
+      spin_(spin),
       threads_(made_of(std::move(ends), config)),
-      local_address_(threads_.front()->socket.local_address()),
       mailbox_(threads_.front()->wakeup),
       engine_(bounded_config()) {
     shared_.stats.packet_threads = config_.packet_threads;
     shared_.stats.engine = engine_.stats();
-    if (peers_.own_server) {
-        mail_memory_ = peers_.own_server->attach(config.job.number, config.job.epoch, config.rank, mailbox_);
-    }
+    attach_own_server();
     try {
         for (const auto& thread : threads_) {
             PacketThread& self = *thread;
@@ -157,10 +162,22 @@ Transport::Transport(const EngineConfig& config, std::vector<Ends> ends, Peers p
     }
 }
 
+void Transport::attach_own_server() {
+    if (peers_.own_server) {
+        const JobShape& job = config_.job;
+        mail_memory_ = peers_.own_server->attach(job.number, job.epoch, config_.rank, mailbox_);
+    }
+}
+
+// The mail refers to the server's memory.
 void Transport::leave_own_server() {
     if (peers_.own_server) {
         peers_.own_server->detach(mailbox_);
     }
+    mail_.clear();
+    mailbox_.take(mail_);
+    mail_.clear();
+    mail_memory_.reset();
 }
 
 Transport::~Transport() { close(); }
@@ -216,8 +233,8 @@ void Transport::wake(const PacketThread* self) {
 }
 
 Ticket Transport::submit(const Request& request) {
-    config_.validate(request);
     const std::lock_guard lock(mutex_);
+    config_.validate(request);
     check_alive();
     const Ticket ticket = ++shared_.last_ticket;
     shared_.unfinished.insert(ticket);
@@ -310,6 +327,70 @@ std::optional<Ticket> Transport::next_done(std::optional<double> timeout) {
     });
 }
 
+UdpAddress Transport::local_address() const {
+    const std::lock_guard lock(mutex_);
+    return local_address_;
+}
+
+bool Transport::all_parked() const {
+    return std::ranges::all_of(threads_, [](const auto& thread) { return thread->parked; });
+}
+
+std::vector<std::uint32_t> Transport::freeze() {
+    std::unique_lock lock(mutex_);
+    check_alive();
+    engine_.freeze();
+    for (const auto& thread : threads_) {
+        thread->wakeup.wake();
+    }
+    parked_.wait(lock, [this] { return all_parked() || shared_.failure; });
+    check_alive();
+    return engine_.next_chunks();
+}
+
+// With mutex_ held.
+void Transport::require_frozen() const {
+    check_alive();
+    require(engine_.frozen() && all_parked(), "the transport is not frozen");
+}
+
+std::vector<std::byte> Transport::kept(std::uint32_t chunk) const {
+    const std::lock_guard lock(mutex_);
+    const std::span<const std::byte> datagram = engine_.kept(chunk);
+    return {datagram.begin(), datagram.end()};
+}
+
+bool Transport::fill(std::span<const std::byte> result) {
+    const std::lock_guard lock(mutex_);
+    require_frozen();
+    const bool filled = engine_.fill(result, seconds_now());
+    publish();
+    return filled;
+}
+
+void Transport::go_on(const EngineConfig& config, std::vector<Ends> ends, Peers peers) {
+    const std::lock_guard lock(mutex_);
+    require_frozen();
+    require(ends.size() == threads_.size(), "a transport goes on with as many packet threads as before");
+    leave_own_server();
+    config_ = with_packet_threads(config, ends.size());
+    peers_ = std::move(peers);
+    within_process_ = within_process(peers_);
+    local_address_ = ends.front().socket.local_address();
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+        PacketThread& thread = *threads_[i];
+        thread.socket = std::move(ends[i].socket);
+        thread.results = std::move(ends[i].results);
+        thread.packets.resize(batch_memory(config_));
+        thread.readable = {};
+        thread.too_long = false;
+    }
+    shared_.stats.unicast_in_a_row = 0;
+    attach_own_server();
+    engine_.go_on(bounded_config(), seconds_now());
+    resumed_.notify_all();
+}
+
 void Transport::fail(const std::string& reason) {
     std::unique_lock lock(mutex_);
     tell_engine([&](double) { engine_.fail(FailureCode::failed, reason); });
@@ -346,20 +427,19 @@ void Transport::close() {
     const auto stop = [this] {
         const std::lock_guard lock(mutex_);
         shared_.closing = true;
+        resumed_.notify_all();
         for (const auto& thread : threads_) {
             thread->wakeup.wake();
         }
     };
     for (const auto& thread : threads_) {
         thread->thread.end(stop, [this, &self = *thread] {
+            const std::lock_guard lock(mutex_);
             if (self.number == 0) {
                 leave_own_server();
-                mail_.clear();
-                mail_memory_.reset();
             }
             self.socket.close();
             self.results.reset();
-            const std::lock_guard lock(mutex_);
             self.wakeup.close();
         });
     }

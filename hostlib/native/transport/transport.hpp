@@ -97,7 +97,7 @@ class Transport {
     Transport(const Transport&) = delete;
     Transport& operator=(const Transport&) = delete;
 
-    UdpAddress local_address() const { return local_address_; }
+    UdpAddress local_address() const;
     // Whether this is a forked child's copy: it has no packet threads.
     bool forked() const { return threads_.front()->thread.forked(); }
 
@@ -126,6 +126,14 @@ class Transport {
     // The next watched ticket that is done; nothing after the timeout. Throws GroupFailed when none is left.
     std::optional<Ticket> next_done(std::optional<double> timeout);
 
+    // A change of way, as Engine's. freeze() returns when no packet thread sends or receives any more, with
+    // the next chunks; after a forgotten go_on() they stay so until close(). go_on() takes new sockets, as
+    // many as before. Throw GroupFailed, and fill() and go_on() std::invalid_argument if it is not frozen.
+    std::vector<std::uint32_t> freeze();
+    std::vector<std::byte> kept(std::uint32_t chunk) const;
+    bool fill(std::span<const std::byte> result);
+    void go_on(const EngineConfig& config, std::vector<Ends> ends, Peers peers);
+
     // Breaks the group. After it returns the packet threads touch no data.
     void fail(const std::string& reason);
     std::optional<Failure> failure() const;
@@ -147,6 +155,7 @@ class Transport {
         UdpSocket socket;
         std::optional<UdpSocket> results;
         Wakeup wakeup;                   // closed with mutex_ held
+        bool parked = false;             // while the engine is frozen; guarded by mutex_
         bool asleep = false;             // until there is something to send, or receive; guarded by mutex_
         PacketCounts published;          // guarded by mutex_
         std::vector<std::byte> packets;  // room for one batch
@@ -181,6 +190,10 @@ class Transport {
     static std::vector<std::unique_ptr<PacketThread>> made_of(std::vector<Ends> ends,
                                                               const EngineConfig& config);
     EngineConfig bounded_config();
+    bool all_parked() const;
+    void park(PacketThread& self, Lock& lock);
+    void require_frozen() const;
+    void attach_own_server();
     void leave_own_server();
     void loop(PacketThread& self);
     void ended(PacketThread& self);
@@ -206,13 +219,13 @@ class Transport {
     auto wait_for(std::condition_variable& news, std::unique_lock<std::mutex>& lock,
                   std::optional<double> timeout, Get get) -> decltype(get());
 
-    const EngineConfig config_;
-    const double spin_;
+    // go_on() changes these while all packet threads are parked.
+    EngineConfig config_;
     Peers peers_;
-    const std::vector<bool> within_process_;  // by destination: it is the own server
+    std::vector<bool> within_process_;  // by destination: it is the own server
+    UdpAddress local_address_;
+    const double spin_;
     std::vector<std::unique_ptr<PacketThread>> threads_;
-    const UdpAddress local_address_;
-
     // What an own server sends; used by the first packet thread, which is the only one then.
     Mailbox mailbox_;
     std::shared_ptr<const void> mail_memory_;
@@ -232,6 +245,8 @@ class Transport {
     std::condition_variable changed_;     // shared_.unfinished has shrunk, or there is a failure
     std::condition_variable done_;        // shared_.done has grown, or there is a failure
     std::condition_variable progressed_;  // a staged collective has progressed, or there is a failure
+    std::condition_variable parked_;      // a packet thread is parked, or there is a failure
+    std::condition_variable resumed_;     // the engine is not frozen any more, or the transport is closing
 };
 
 }  // namespace inagg
