@@ -8,21 +8,16 @@ A contribution's checksum is a bit of its own, so that a sum says whose contribu
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import pytest
 
 from inagg_simulator.slot_rules.packets import Packet, Sum
 from inagg_simulator.slot_rules.versions import Leaves, Version, contribute
+from tests.conformance.exploration import ViolationError, explore, replaced
 
 JOB, SLOTS = 1, 1
 EMPTY = Version(epoch=0, chunk=2**31 - 1)
-
-T = TypeVar("T")
-
-
-class ViolationError(Exception):
-    pass
 
 
 class Rank(NamedTuple):
@@ -78,7 +73,9 @@ class Exploration:
             versions[parity], versions[1 - parity], packet, SLOTS, (1 << self.workers) - 1, root=True
         )
         state = state._replace(
-            versions=_with(state.versions, way, (held, versions[1]) if parity == 0 else (versions[0], held))
+            versions=replaced(
+                state.versions, way, (held, versions[1]) if parity == 0 else (versions[0], held)
+            )
         )
         if leaves not in (Leaves.RESULT, Leaves.RESULT_AGAIN):
             return state
@@ -105,7 +102,7 @@ class Exploration:
         return state._replace(contributions=state.contributions | {(rank.way, number, rank.done)})
 
     def put(self, state: State, number: int, rank: Rank) -> State:
-        return state._replace(ranks=_with(state.ranks, number, rank))
+        return state._replace(ranks=replaced(state.ranks, number, rank))
 
     def go_on(self, state: State, number: int) -> State:
         """A rank fills in what it lacks, and goes on. All ranks have published what they had when they froze."""
@@ -140,35 +137,16 @@ class Exploration:
                 versions=(*state.versions, (EMPTY, EMPTY)),
             )
         for way in range(min(len(state.bases), self.ways - 1)):
-            yield state._replace(alive=_with(state.alive, way, False))
-            yield state._replace(versions=_with(state.versions, way, (EMPTY, EMPTY)))
+            yield state._replace(alive=replaced(state.alive, way, False))
+            yield state._replace(versions=replaced(state.versions, way, (EMPTY, EMPTY)))
         yield state._replace(contributions=frozenset(), results=frozenset())  # all is lost
 
     def run(self) -> int:
         """Explore everything. Returns the number of states. Raises ViolationError, also for a dead end."""
-        start = self.start()
-        predecessors: dict[State, set[State]] = {start: set()}
-        unexplored = [start]
-        while unexplored:
-            state = unexplored.pop()
-            for following in self.successors(state):
-                if following not in predecessors:
-                    predecessors[following] = set()
-                    unexplored.append(following)
-                predecessors[following].add(state)
-        ends = [state for state in predecessors if all(rank.done == self.chunks for rank in state.ranks)]
-        alive, unexplored = set(ends), list(ends)
-        while unexplored:
-            for state in predecessors[unexplored.pop()] - alive:
-                alive.add(state)
-                unexplored.append(state)
-        if not ends or len(alive) < len(predecessors):
-            raise ViolationError("some states never lead to the last result")
-        return len(predecessors)
+        return explore(self.start(), lambda _: (), self.successors, self._has_ended)
 
-
-def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
-    return (*items[:index], item, *items[index + 1 :])
+    def _has_ended(self, state: State) -> bool:
+        return all(rank.done == self.chunks for rank in state.ranks)
 
 
 @pytest.mark.parametrize(

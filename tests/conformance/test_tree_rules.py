@@ -9,7 +9,7 @@ a state beyond the chunks that have left each switch: what they say follows from
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,10 +18,9 @@ from inagg_simulator.reference_switch import Job
 from inagg_simulator.slot_rules import versions as rules
 from inagg_simulator.slot_rules.packets import Packet, Query, Sum, age
 from inagg_simulator.slot_rules.versions import Leaves, Outcome, Version, ask, contribute, hear, keep
+from tests.conformance.exploration import ViolationError, explore, replaced
 
 JOB, EPOCH = 1, 2
-
-T = TypeVar("T")
 
 
 class State(NamedTuple):
@@ -29,10 +28,6 @@ class State(NamedTuple):
     versions: tuple[tuple[Version, ...], ...]  # by switch
     partials: tuple[frozenset[int], ...]  # by switch: chunks whose partial sum has left for the switch above
     results: tuple[frozenset[int], ...]  # by switch: chunks whose result has left for the members
-
-
-class ViolationError(Exception):
-    pass
 
 
 class Exploration:
@@ -141,7 +136,7 @@ class Exploration:
     def take(self, state: State, worker: int, chunk: int) -> State:
         """A worker takes a result."""
         have, slot = state.have[worker], chunk % self.slots
-        return state._replace(have=_with(state.have, worker, _with(have, slot, have[slot] + 1)))
+        return state._replace(have=replaced(state.have, worker, replaced(have, slot, have[slot] + 1)))
 
     def pass_down(self, state: State, switch: int, chunk: int) -> State:
         """A result arrives from the switch above."""
@@ -154,14 +149,14 @@ class Exploration:
     def hold(self, state: State, switch: int, index: int, held: Version) -> State:
         versions = list(state.versions[switch])
         versions[index] = held
-        return state._replace(versions=_with(state.versions, switch, tuple(versions)))
+        return state._replace(versions=replaced(state.versions, switch, tuple(versions)))
 
     def send(self, state: State, switch: int, chunk: int, held: Version, *, up: bool) -> State:
         if held.sum.checksum != self.partial(switch if up else self.root, chunk):
             raise ViolationError(f"switch {switch} sends {held.sum.checksum:b} for chunk {chunk}")
         if up:
-            return state._replace(partials=_with(state.partials, switch, state.partials[switch] | {chunk}))
-        return state._replace(results=_with(state.results, switch, state.results[switch] | {chunk}))
+            return state._replace(partials=replaced(state.partials, switch, state.partials[switch] | {chunk}))
+        return state._replace(results=replaced(state.results, switch, state.results[switch] | {chunk}))
 
     def check_overwritten(self, state: State, switch: int, old: Version) -> None:
         chunk = age(old.chunk, self.first_chunk)
@@ -190,31 +185,10 @@ class Exploration:
 
     def run(self) -> int:
         """Explore everything. Returns the number of states. Raises ViolationError, also for a dead end."""
-        start = self.start()
-        predecessors: dict[State, set[State]] = {start: set()}
-        unexplored = [start]
-        while unexplored:
-            state = unexplored.pop()
-            by_query = set(self.repairs(state))
-            for following in by_query.union(self.successors(state)):
-                if following not in predecessors:
-                    predecessors[following] = set()
-                    unexplored.append(following)
-            for following in by_query:
-                predecessors[following].add(state)
-        ends = [state for state in predecessors if all(sum(have) == self.chunks for have in state.have)]
-        alive, unexplored = set(ends), list(ends)
-        while unexplored:
-            for state in predecessors[unexplored.pop()] - alive:
-                alive.add(state)
-                unexplored.append(state)
-        if not ends or len(alive) < len(predecessors):
-            raise ViolationError("some states never lead to the last result")
-        return len(predecessors)
+        return explore(self.start(), self.successors, self.repairs, self._has_ended)
 
-
-def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
-    return (*items[:index], item, *items[index + 1 :])
+    def _has_ended(self, state: State) -> bool:
+        return all(sum(have) == self.chunks for have in state.have)
 
 
 TREES: dict[str, Tree] = {
