@@ -62,7 +62,7 @@ class ChangeOfWay:
     """One change, of all ranks of a network whose switch is `ways`.
 
     next_way: makes the way on which the job goes on; called when all ranks are frozen. pause: returns the seconds that
-    a rank takes for its next step. before: the change before this one. A rank first goes on after that.
+    a rank takes for its next step. before: the change before this one. A rank freezes once it has gone on from that.
     """
 
     def __init__(

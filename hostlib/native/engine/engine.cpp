@@ -635,18 +635,27 @@ bool Engine::fill(std::span<const std::byte> datagram, double now) {
     }
     const std::uint64_t before = stats_.packets_received;
     frozen_ = false;
-    receive(datagram, datagram.size(), now);
+    try {
+        receive(datagram, datagram.size(), now);
+    } catch (...) {
+        frozen_ = true;
+        throw;
+    }
     frozen_ = true;
     return stats_.packets_received > before;
 }
 
-void Engine::go_on(const EngineConfig& config, double now) {
+void Engine::require_same_job(const EngineConfig& config) const {
     config.validate();
     const JobShape &from = config_.job, &to = config.job;
     require(frozen_ && !failure_, "only a frozen engine goes on");
     require(to.slots == from.slots && to.words == from.words && to.workers == from.workers &&
                 config.rank == config_.rank && config.packet_threads == config_.packet_threads,
             "a job goes on with the same slots, words, workers, ranks and packet threads");
+}
+
+void Engine::go_on(const EngineConfig& config, double now) {
+    require_same_job(config);
     config_ = config;
     codec_.change_way(next_chunks());
     recovery_.change_way(now);

@@ -146,11 +146,11 @@ class Engine {
     // When advance() has something to do; nothing while no result is awaited.
     std::optional<double> deadline() const;
 
-    // A change of way (protocol.md, 6.4). freeze() ends sending and receiving; no packet thread may be
-    // between choose() and sent(), or claim() and finish(). Then the ranks exchange next_chunks(), by slot
-    // the chunk that each is to complete next, and who is one behind takes the result that another rank has
-    // kept(). go_on() sends what is outstanding again, on the way that `config` says. Its slots, words,
-    // workers, rank and packet threads are those of before. Throws std::invalid_argument.
+    // A change of way (protocol.md, 6.4). freeze() ends sending and receiving. When each packet thread is
+    // past sent() and finish(), the ranks exchange next_chunks(), by slot the chunk that each is to complete
+    // next, and who is one behind takes the result that another rank has kept(). go_on() sends what is
+    // outstanding again, on the way that `config` says. Its slots, words, workers, rank and packet threads
+    // are those of before. Throws std::invalid_argument.
     void freeze() { frozen_ = true; }
     bool frozen() const { return frozen_; }
     std::vector<std::uint32_t> next_chunks() const;
@@ -159,6 +159,8 @@ class Engine {
     // False: this rank does not lack it, or it is no right result.
     bool fill(std::span<const std::byte> datagram, double now);
     void go_on(const EngineConfig& config, double now);
+    // What go_on() requires. Throws std::invalid_argument.
+    void require_same_job(const EngineConfig& config) const;
 
     // The next collective that is done, in order of completion.
     std::optional<Ticket> next_completion();

@@ -328,7 +328,11 @@ std::optional<Ticket> Transport::next_done(std::optional<double> timeout) {
 }
 
 UdpAddress Transport::local_address() const {
-    const std::lock_guard lock(mutex_);
+    // A forked child may have got the mutex locked.
+    Lock lock(mutex_, std::defer_lock);
+    if (!forked()) {
+        lock.lock();
+    }
     return local_address_;
 }
 
@@ -371,9 +375,10 @@ bool Transport::fill(std::span<const std::byte> result) {
 void Transport::go_on(const EngineConfig& config, std::vector<Ends> ends, Peers peers) {
     const std::lock_guard lock(mutex_);
     require_frozen();
-    require(ends.size() == threads_.size(), "a transport goes on with as many packet threads as before");
+    const EngineConfig next = with_packet_threads(config, ends.size());
+    engine_.require_same_job(next);
     leave_own_server();
-    config_ = with_packet_threads(config, ends.size());
+    config_ = next;
     peers_ = std::move(peers);
     within_process_ = within_process(peers_);
     local_address_ = ends.front().socket.local_address();

@@ -128,7 +128,9 @@ class Transport {
 
     // A change of way, as Engine's. freeze() returns when no packet thread sends or receives any more, with
     // the next chunks; after a forgotten go_on() they stay so until close(). go_on() takes new sockets, as
-    // many as before. Throw GroupFailed, and fill() and go_on() std::invalid_argument if it is not frozen.
+    // many as before. All but kept() throw GroupFailed; fill() and go_on() throw std::invalid_argument if it
+    // is not frozen. kept() is for a chunk that some rank still lacks: results of others overwrite it. If the
+    // own server does not serve the job, go_on() throws and leaves it frozen, without its old sockets.
     std::vector<std::uint32_t> freeze();
     std::vector<std::byte> kept(std::uint32_t chunk) const;
     bool fill(std::span<const std::byte> result);
@@ -142,7 +144,8 @@ class Transport {
     void close();
 
   private:
-    // What is neither const nor guarded by mutex_ is for this thread only.
+    // What is neither const nor guarded by mutex_ is for this thread only, and for go_on() while it is
+    // parked.
     struct PacketThread {
         PacketThread(unsigned number_, Ends ends, std::size_t memory)
             : number(number_),
