@@ -35,7 +35,8 @@ class EngineError(RuntimeError):
                                  was sent again
                 "kind_mismatch"  a result's kind is not our contribution's: the ranks disagree about the collective
                 "give_up"        no result was received for the give-up time
-                "silent"         a root or server that has answered before left queries unanswered for silent_s
+                "silent"         a root or server that has answered before left queries unanswered for silent_s; not
+                                 with keeps_results
                 "failed"         fail() was called, or the socket failed; the message has the reason
                 "closed"         close() was called
     collective  ticket of the affected collective; None if none was unfinished
@@ -138,6 +139,7 @@ class EngineStats(TypedDict):
     longest_wait_s: float  # of these times, for a collective with a context
     longest_wait_context: int  # of that collective
     silent_s: float  # silence before probes, in collectives that all ranks had begun
+    silent_chunk: int | None  # of a root or server that has left queries unanswered for the policy's silent_s
     rtt_samples: int
     srtt_s: float  # 0.0 before the first sample
     rttvar_s: float

@@ -97,6 +97,7 @@ nb::dict to_dict(const EngineStats& stats) {
     out["longest_wait_s"] = stats.longest_wait;
     out["longest_wait_context"] = stats.longest_wait_context;
     out["silent_s"] = stats.silent;
+    out["silent_chunk"] = stats.silent_chunk;
     out["srtt_s"] = stats.srtt;
     out["rttvar_s"] = stats.rttvar;
     out["rto_s"] = stats.rto;

@@ -279,6 +279,7 @@ std::vector<Ends> ends_of(const Sockets& sockets, const Route& route) {
         if (connect) {
             each.socket.connect({aggregator->first, aggregator->second});
         } else {
+            each.socket.disconnect();  // it may have been another way's
             each.socket.prepare();
         }
     }
@@ -339,7 +340,8 @@ void with_ends(const JobShape& job, unsigned rank, std::optional<unsigned> membe
         .threads = threads,
         .home = home,
         .policy = policy,
-        .keeps_results = keeps_results};
+        .keeps_results = keeps_results,
+        .outlasts_silence = keeps_results};
     config.validate();
     Peers peers = peers_of(route, home, servers.empty() && sockets.more.empty());
     peers.own_server = own;

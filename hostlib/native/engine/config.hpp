@@ -30,6 +30,8 @@ struct EngineConfig {
     RetransmissionPolicy policy;
     // Whether to keep the last result of each slot, for a change of way (6.4).
     bool keeps_results = false;
+    // A silent way is reported in the stats. Otherwise it is a failure.
+    bool outlasts_silence = false;
     // The most chunks in flight; 0: S.
     std::uint32_t window_limit = 0;
 

@@ -605,7 +605,7 @@ void Engine::advance(double now) {
         return;
     }
     recovery_.advance(collectives_.front().all_began(), now);
-    if (const Slot* slot = recovery_.silent()) {
+    if (const Slot* slot = recovery_.silent(); slot != nullptr && !config_.outlasts_silence) {
         fail_chunk(FailureCode::silent, *slot,
                    "no answer for " + std::to_string(config_.policy.silent) + " s");
     }

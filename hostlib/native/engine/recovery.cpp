@@ -140,7 +140,10 @@ void Recovery::change_way(double now) {
     rtt_ = RttEstimator(config_.policy);
     least_rtt_ = {};
     window_ = CongestionWindow(config_.window_bound(), servers_of_ranks(config_));
-    lines_.assign(config_.lines(), Line{});
+    // All of the way is there, as the ranks have been told, so its silence counts.
+    Line line;
+    line.unanswered.known = true;
+    lines_.assign(config_.lines(), line);
     round_trip_ = RoundTrip{.began_behind = sendings_};
     probes_in_a_row_ = held_in_a_row_ = 0;
     quiet_since_ = progress_at_ = probe_timer_from_ = now;
@@ -358,6 +361,9 @@ void Recovery::report(EngineStats& stats) const {
     stats.queries = queries_;
     stats.probes = probes_;
     stats.silent = silent_;
+    if (silent_slot_ != nullptr) {
+        stats.silent_chunk = silent_slot_->chunk();
+    }
     stats.in_flight = outstanding_;
     stats.window = window_.chunks();
     stats.window_limit = config_.window_bound();

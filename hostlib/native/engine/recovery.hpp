@@ -51,7 +51,10 @@ class Recovery {
     // it waits for others. False: the answer is old.
     bool answered(Slot& slot, std::uint32_t query_number, bool again, double now);
     // Something has come the way that a chunk goes.
-    void heard_of(std::uint32_t chunk) { lines_[config_.line_of(chunk)].unanswered = {.known = true}; }
+    void heard_of(std::uint32_t chunk) {
+        lines_[config_.line_of(chunk)].unanswered = {.known = true};
+        silent_slot_ = nullptr;
+    }
     // A slot's result was not usable: the switch is to be asked for it at once.
     void refused(Slot& slot) { doubt(slot); }
     // A ready packet had to wait for the window.

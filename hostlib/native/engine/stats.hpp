@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace inagg {
 
@@ -44,6 +45,7 @@ struct EngineStats {
     double longest_wait = 0;                 // of these times, for a collective with a context
     std::uint32_t longest_wait_context = 0;  // of that collective
     double silent = 0;  // total silence before probes, in collectives that all ranks had begun
+    std::optional<std::uint32_t> silent_chunk;  // of a way that has been silent for the policy's time
     double srtt = 0;
     double rttvar = 0;
     double rto = 0;

@@ -393,6 +393,7 @@ void Transport::go_on(const EngineConfig& config, std::vector<Ends> ends, Peers 
     shared_.stats.unicast_in_a_row = 0;
     attach_own_server();
     engine_.go_on(bounded_config(), seconds_now());
+    publish();
     resumed_.notify_all();
 }
 

@@ -129,6 +129,25 @@ void UdpSocket::prepare() {
     [[maybe_unused]] const int unsupported = setsockopt(fd(), SOL_UDP, UDP_GRO, &one, sizeof one);
 }
 
+void UdpSocket::disconnect() {
+    sockaddr_in peer{};
+    socklen_t size = sizeof peer;
+    if (getpeername(fd(), reinterpret_cast<sockaddr*>(&peer), &size) != 0) {
+        return;  // it is not connected
+    }
+    // Linux takes a port away that it has chosen itself.
+    const sockaddr_in own = to_sockaddr(local_address());
+    sockaddr_in none{};
+    none.sin_family = AF_UNSPEC;
+    if (::connect(fd(), reinterpret_cast<const sockaddr*>(&none), sizeof none) != 0) {
+        throw_errno("cannot disconnect a UDP socket");
+    }
+    if (local_address().port != ntohs(own.sin_port) &&
+        bind(fd(), reinterpret_cast<const sockaddr*>(&own), sizeof own) != 0) {
+        throw_errno("cannot give a UDP socket its port back");
+    }
+}
+
 void UdpSocket::connect(const UdpAddress& peer) {
     const sockaddr_in address = to_sockaddr(peer);
     prepare();

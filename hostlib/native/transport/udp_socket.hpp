@@ -72,6 +72,8 @@ class UdpSocket {
     void prepare();
     // The same, and it delivers datagrams from `peer` only.
     void connect(const UdpAddress& peer);
+    // From now on it delivers datagrams from anybody.
+    void disconnect();
     // This socket, of several that share its address, gets the datagrams of chunks whose runs, counted from
     // 0, are `part` modulo `parts`, a power of two. The sockets were bound in the order of their parts. A
     // unicast datagram goes to one of several sockets with SO_REUSEPORT, a multicast one to all.

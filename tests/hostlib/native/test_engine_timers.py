@@ -6,14 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inagg._core import Engine, RttEstimator
+from inagg._core import Engine, RetransmissionPolicy, RttEstimator
 from inagg_simulator import reference
 from inagg_simulator.virtual_network import (
+    EPOCH,
     Impairment,
     all_reduce,
     failure_of,
     make_aggregator,
     make_network,
+    make_shape,
     make_workers,
 )
 
@@ -562,6 +564,21 @@ def test_a_switch_that_has_never_answered_is_given_up_only_after_the_give_up_tim
         now = engine.deadline() or now
         engine.to_send(now)
     assert (failure_of(engine).code, now) == ("give_up", 30.0)
+
+
+def test_a_way_to_which_the_job_has_gone_on_is_silent_if_it_never_answers() -> None:
+    """That it is there has been said, so nobody waits for the give-up time."""
+    engine, (exponent,) = lone_worker(silent_s=8.0, rto_max_s=0.5)
+    engine.receive(answer(exponent), 1.0)
+    engine.freeze()
+    policy = RetransmissionPolicy(silent_s=8.0, rto_max_s=0.5)
+    engine.go_on(make_shape(1, slots=1, words=1, epoch=EPOCH + 1), rank=0, policy=policy, now=2.0)
+    now = 2.0
+    while engine.failure is None:
+        engine.to_send(now)
+        now = engine.deadline() or now
+        assert now < 20.0
+    assert (failure_of(engine).code, failure_of(engine).chunk) == ("silent", 1)
 
 
 def test_a_process_that_was_stopped_itself_takes_nobody_for_silent() -> None:
