@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What sums for a job. Needs only the standard library."""
 
+from collections.abc import Sequence
 from typing import Final, Literal, get_args
 
 # leased: slots that the job leases in switches. shared: slots that jobs share, with servers behind them. server:
@@ -32,3 +33,8 @@ def uses_switches(aggregation: str) -> bool:
 def uses_servers(aggregation: str) -> bool:
     """Whether servers sum for the job, or may."""
     return aggregation != LEASED
+
+
+def changes_way(on_path_loss: Sequence[str]) -> bool:
+    """Whether a job goes on elsewhere when what sums for it is lost."""
+    return bool(on_path_loss) and on_path_loss[0] != "fail"

@@ -11,9 +11,11 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
+    Base64UrlBytes,
     BaseModel,
     ConfigDict,
     Field,
+    Strict,
     TypeAdapter,
     ValidationError,
     ValidationInfo,
@@ -32,6 +34,7 @@ MOST_WORKERS = 4096
 MOST_BODY_BYTES = 1 << 20  # a heartbeat may contain the texts of thousands of collectives
 MOST_BEATS = 256  # heartbeats in one request
 MOST_CALLS = 4096  # collectives that a heartbeat tells
+MOST_RESULT_BYTES = 1 << 19  # of datagrams in one request or answer about a change of way
 LONGEST_CALL = 1000  # characters
 LONGEST_SECRET = 4096  # characters
 LONGEST_REASON = 2000  # characters
@@ -97,12 +100,16 @@ NonNegative = Annotated[int, Field(ge=0, lt=1 << 63)]
 Rank = Annotated[int, Field(ge=0, lt=MOST_WORKERS)]
 Seconds = Annotated[float, Field(gt=0, le=_LONGEST_S)]
 # The state of a job. Not a Literal, so that a client can read a state that it does not know.
-State = Annotated[str, Field(json_schema_extra={"enum": ["joining", "running", "failed", "finished"]})]
+State = Annotated[
+    str, Field(json_schema_extra={"enum": ["joining", "running", "changing", "failed", "finished"]})
+]
 
 ServerName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
 Priority = Annotated[int, Field(ge=0, le=255)]
 JobClassName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 DEFAULT_JOB_CLASS = "default"
+# What a job may try when its way is lost, in order (docs/protocol.md, 6.4).
+PathLoss = Literal["same", "other", "servers", "fail"]
 JobName = Annotated[str, Field(max_length=LONGEST_JOB_NAME), AfterValidator(_printable)]
 HostName = Annotated[str, Field(max_length=LONGEST_HOST_NAME, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")]
 RackName = HostName
@@ -144,7 +151,8 @@ class NewJob(Request):
     rank's host, by rank; may be missing if the controller has one switch, and with aggregation "server". servers: of a
     job that has servers. priority: of a job on shared slots: its contributions evict what jobs of a lower priority have
     in a slot; with equal ones, the first in a slot keeps it. job_class: one of the controller's, whose quotas hold for
-    all jobs of the class together.
+    all jobs of the class together. on_path_loss: what to try, in order, when what sums for the job is lost; without any
+    the job fails then.
     """
 
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
@@ -155,6 +163,7 @@ class NewJob(Request):
     servers: ServerKind = COLOCATED
     priority: Priority = 0
     job_class: JobClassName = DEFAULT_JOB_CLASS
+    on_path_loss: Annotated[list[PathLoss], Field(max_length=4)] = []
 
 
 class NewWorker(Request):
@@ -244,6 +253,55 @@ class Beat(Request):
         if len(self.calls) > max(asked, 0):
             raise ValueError(f"calls has {len(self.calls)} collectives, but asked is about {max(asked, 0)}")
         return self
+
+
+class LostWay(Request):
+    """The body of POST /jobs/{id}/workers/{rank}/lost-way: what sums for the job does not answer this rank.
+
+    epoch: of the way.
+    """
+
+    epoch: Annotated[int, Field(ge=1, lt=1 << 32)]
+    reason: Annotated[str, Field(max_length=LONGEST_REASON)]
+
+
+class Frozen(Request):
+    """The body of POST /jobs/{id}/workers/{rank}/frozen.
+
+    epoch: of the way that the job has lost. chunks: for each slot the chunk that the rank completes next, 32 bits each,
+    big-endian. server_udp_port: of the server in the rank's process, if it can have one.
+    """
+
+    epoch: Annotated[int, Field(ge=1, lt=1 << 32)]
+    chunks: Annotated[Base64UrlBytes, Field(max_length=4 << 16), Strict(False)]
+    server_udp_port: UdpPort | None = None
+
+
+class ResultDocument(BaseModel):
+    """The result of a chunk: the datagram as it came."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    chunk: Annotated[int, Field(ge=0, lt=1 << 32)]
+    datagram: Annotated[Base64UrlBytes, Field(min_length=1, max_length=1 << 16)]
+
+
+class Exchange(Request):
+    """The body of POST /jobs/{id}/workers/{rank}/results.
+
+    epoch: of the way that the job has lost. given: results that others lack. wanted: chunks whose results this rank
+    still lacks.
+    """
+
+    epoch: Annotated[int, Field(ge=1, lt=1 << 32)]
+    given: Annotated[list[ResultDocument], Field(max_length=1 << 16, fail_fast=True)] = []
+    wanted: Annotated[list[NonNegative], Field(max_length=1 << 16, fail_fast=True)] = []
+
+
+class Resumed(Request):
+    """The body of POST /jobs/{id}/workers/{rank}/resumed. epoch: of the way on which the rank has gone on."""
+
+    epoch: Annotated[int, Field(ge=1, lt=1 << 32)]
 
 
 class RankBeat(Request):
@@ -466,7 +524,8 @@ class Heartbeat(Answer):
     """The answer to a heartbeat.
 
     reason: why the job failed. mismatch: set if ranks called different collectives. ask: the calls that the next
-    heartbeat must contain. waits: by rank. chunks: as in JobStatus.
+    heartbeat must contain. waits: by rank. chunks: as in JobStatus. lost_way: the epoch of the way that the job has
+    lost, while it changes its way; lost_why: the reason.
     """
 
     state: State
@@ -476,6 +535,8 @@ class Heartbeat(Answer):
     ask: Annotated[CallRange | None, AfterValidator(_ascending), _unless_unreadable(None)] = None
     waits: Annotated[Mapping[Rank, Waits], _unless_unreadable({})] = {}
     chunks: Annotated[Chunks | None, _unless_unreadable(None)] = None
+    lost_way: int | None = None
+    lost_why: str | None = None
 
 
 class RankAnswer(Answer):
@@ -535,7 +596,8 @@ class JobStatus(Answer):
     its switches have its entries. chunks: of all its servers, as of their last heartbeats or those of the ranks that
     run them; null without servers. displaced: at all its switches; null without shared slots. Only GET /jobs/J
     without wait reads counters and displaced; elsewhere they are null. ranks: those that have registered; only in its
-    answer and in that of GET /jobs. priority: in shared slots.
+    answer and in that of GET /jobs. priority: in shared slots. on_path_loss: as in NewJob. changes: how often the job
+    has gone on another way.
     """
 
     id: Annotated[int, Field(ge=1, le=65535)]
@@ -564,6 +626,8 @@ class JobStatus(Answer):
     chunks: Annotated[Chunks | None, _unless_unreadable(None)] = None
     displaced: Annotated[Displaced | None, _unless_unreadable(None)] = None
     ranks: Annotated[tuple[RankPlace, ...], _unless_unreadable(())] = ()
+    on_path_loss: tuple[str, ...] = ()
+    changes: int = 0
 
     @property
     def roots(self) -> int:
@@ -593,6 +657,27 @@ class RegisteredWorker(JobStatus):
     member: Annotated[int, Field(ge=0, lt=64)]
     switch: str | None = None
     port: int | None = None
+
+
+class WayChange(Answer):
+    """The state of a change of way, for one rank.
+
+    state, reason: of the job. lost: the epoch of the way that it has lost; null: none. frozen: all ranks have. lacks:
+    chunks whose results the rank lacks. gives: those that others need from it, and that it has not given. results: of
+    the chunks that it wants, those that are here. way: what sums for the job from now on; null: not known yet. ready:
+    ranks can go on there. lost_for_s: seconds since the job has lost its way.
+    """
+
+    state: State
+    reason: str | None = None
+    lost: int | None = None
+    frozen: bool = False
+    lacks: tuple[int, ...] = ()
+    gives: tuple[int, ...] = ()
+    results: tuple[ResultDocument, ...] = ()
+    way: RegisteredWorker | None = None
+    ready: bool = False
+    lost_for_s: float = 0.0
 
 
 class JobList(Answer):

@@ -7,6 +7,7 @@ a reconnection. Everything else here runs in one asyncio loop.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,8 +21,10 @@ _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
+# Between attempts to connect. A switch that restarts is soon there again, and its jobs wait for it.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
+_SOON_S = 5.0
 
 State = Literal["connecting", "connected", "lost"]
 
@@ -82,7 +85,7 @@ class Connection:
         while True:
             await self._lost.wait()
             self._lost.clear()
-            pause = _FIRST_PAUSE_S
+            began, pause = time.monotonic(), _FIRST_PAUSE_S
             while self.state != "connected":
                 try:
                     await self._connect()
@@ -92,7 +95,8 @@ class Connection:
                         _log.warning("switch %s: reconnecting: %s", self.name, error)
                     self.error = str(error)
                     await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE_S)
+                    if time.monotonic() - began >= _SOON_S:
+                        pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def call(self, function: Callable[[], _T]) -> _T:
         """Run a function on the switch's thread. Raises SwitchError; an unreachable switch is lost then.

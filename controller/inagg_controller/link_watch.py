@@ -60,6 +60,7 @@ class LinkWatch:
         if change.state == "up":
             _log.info("link %s is up", change.link)
             self._jobs.switches.link_up(change.link)
+            self._jobs.changing.advance_all(now)
         else:
             names = [end.switch for end in change.link.ends if not self._switches[end.switch].connected]
             reason = f"switch {names[0]} is not connected" if names else change.reason

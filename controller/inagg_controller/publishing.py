@@ -27,7 +27,9 @@ class Publisher:
         return self._jobs.version != self._seen_version
 
     def publish(self) -> None:
-        """Log the jobs that have ended, and wake whoever waits for a change."""
+        """Log the jobs that have ended or changed their way, and wake whoever waits for a change."""
+        for notice in self._jobs.take_notices():
+            _log.warning("%s", notice)
         for job in self._jobs.take_ended():
             if job.state == "failed":
                 _log.warning("%s failed: %s", job.title, job.reason)

@@ -7,7 +7,8 @@ Everything runs in one asyncio loop, so the job table needs no lock. Each `Conne
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from array import array
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Set
 from functools import partial
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from inagg_contract.aggregation import (
     uses_switches,
 )
 from inagg_contract.documents import NewJob, NewWorker
+from inagg_contract.sizes import data_mtu
 from inagg_controller.connection import Connection
 from inagg_controller.counts import SwitchCounts
 from inagg_controller.driver import EffectDriver
@@ -37,6 +39,7 @@ from inagg_controller.errors import (
 from inagg_controller.fabric.links import Links
 from inagg_controller.fabric.topology import Place, SwitchNode
 from inagg_controller.jobs.calls import Report
+from inagg_controller.jobs.change import Change
 from inagg_controller.jobs.job import Job, Registered
 from inagg_controller.jobs.planning import JobRequest
 from inagg_controller.jobs.servers import INTERVAL_S, JobKey, Server, Summed, Worker
@@ -178,7 +181,9 @@ class Service:
                 reasons.setdefault(str(refused), f"{_REFUSED[aggregation]}{refused}")
             else:
                 if reasons:
-                    _log.info("%s: on %s, because %s", job.title, _place(job), "; ".join(reasons.values()))
+                    _log.info(
+                        "%s: on %s, because %s", job.title, job.placement.title, "; ".join(reasons.values())
+                    )
                 return job
         raise (UnavailableError if later else NotOfferedError)("; ".join(reasons.values()))
 
@@ -194,6 +199,7 @@ class Service:
             colocated=new.servers == COLOCATED,
             priority=new.priority if aggregation == SHARED else 0,
             job_class=new.job_class,
+            on_path_loss=tuple(new.on_path_loss),
         )
         await self._publisher.wait_while(lambda: self.jobs.frees_room(request), _REMOVAL_S)
         job = self.jobs.create(request, self._clock())
@@ -205,7 +211,7 @@ class Service:
             job.slots,
             new.slots,
             job.placement.epoch,
-            _place(job),
+            job.placement.title,
         )
         self._publisher.publish()
         return job
@@ -262,6 +268,83 @@ class Service:
         self.network.check_leaf(job, member.rank, place.switch)
         return member, place
 
+    def way_of(self, job: Job, rank: int) -> Registration | None:
+        """What sums for a rank of a job that changes its way; None: not known yet."""
+        placement, member = job.placement, job.members[rank]
+        if not job.uses(placement) or (placement.servers is not None and not placement.servers.seats):
+            return None
+        leaf = placement.tree.leaf_of.get(rank)
+        if leaf is None or not isinstance(member, Member):
+            return Registration(job, member, None)
+        return Registration(job, member, Place(leaf.name, member.port))
+
+    def lost_for_s(self, change: Change) -> float:
+        """Seconds since a job has lost its way, and not gone on."""
+        return self._clock() - change.began_unbroken
+
+    def lose_way(self, number: int, rank: int, epoch: int, reason: str) -> Job:
+        """See ChangingJobs.report_loss."""
+        job = self.jobs.member_of(number, rank)
+        self.jobs.changing.report_loss(job, epoch, f"{job.titles([rank])}: {reason}", self._clock())
+        self._publisher.publish()
+        return job
+
+    async def freeze(
+        self,
+        number: int,
+        rank: int,
+        lost: int,
+        chunks: "array[int]",
+        server_port: int | None,
+        timeout_s: float,
+    ) -> Job:
+        """See ChangingJobs.publish. Waits until all ranks have frozen, at most timeout_s."""
+        job = self.jobs.member_of(number, rank)
+        if server_port is not None:
+            self.network.check_address(job.members[rank].ip, server_port, "server_udp_port")
+        change = job.change
+        if change is not None and change.lost == lost:
+            self.jobs.changing.publish(job, rank, lost, chunks, server_port, self._clock())
+            self._publisher.publish()
+            await self._publisher.wait_while(lambda: job.change is change and not change.frozen, timeout_s)
+        return job
+
+    async def exchange(
+        self,
+        number: int,
+        rank: int,
+        lost: int,
+        given: Mapping[int, bytes],
+        wanted: Set[int],
+        timeout_s: float,
+    ) -> Job:
+        """See ChangingJobs.give. Waits until the rank can give or take results, serve or go on, at most timeout_s."""
+        job = self.jobs.member_of(number, rank)
+        change = job.change
+        most = data_mtu(self.network.words)
+        if any(not 0 < len(datagram) <= most for datagram in given.values()):
+            raise InvalidRequestError(f"a result of this job has 1 to {most} bytes")
+        if change is not None and change.lost == lost and change.frozen:
+            self.jobs.changing.give(job, rank, lost, given)
+            self._publisher.publish()
+
+            def idle() -> bool:
+                if job.change is not change or change.gives(rank) or wanted & change.results.keys():
+                    return False
+                way = self.way_of(job, rank)
+                served = way is None or job.placement.served_by(rank)
+                return served and not (self.jobs.changing.ready(job) and not wanted)
+
+            await self._publisher.wait_while(idle, timeout_s)
+        return job
+
+    def resume(self, number: int, rank: int, epoch: int) -> Job:
+        """See ChangingJobs.resume."""
+        job = self.jobs.member_of(number, rank)
+        self.jobs.changing.resume(job, rank, epoch, self._clock())
+        self._publisher.publish()
+        return job
+
     def serve(self, number: int, rank: int) -> Job:
         """See JobTable.serve."""
         job = self.jobs.serve(number, rank, self._clock())
@@ -273,6 +356,7 @@ class Service:
         self.network.check_address(ip, udp_port)
         with self._publisher.logging_servers():
             server = self.jobs.servers.register(name, ip, udp_port, memory, self._clock())
+            self.jobs.changing.advance_all(self._clock())
         _log.info("server %s registered, at %s:%d, %d bytes", name, format_ip(ip), udp_port, memory)
         return server
 
@@ -393,6 +477,7 @@ class Service:
 
     def _switch_connected(self, name: str) -> None:
         self.jobs.switches.connected(name)
+        self.jobs.changing.advance_all(self._clock())
         self._publisher.publish()
 
     def _switch_lost(self, name: str, error: SwitchUnreachableError) -> None:
@@ -410,12 +495,3 @@ class Service:
         if (packets := self.network.mark_queue) is not None:
             switch.insert([queue_entry(port, packets) for port in node.ports])
         switch.insert(self.switches[node.name].losses.entries)
-
-
-def _place(job: Job) -> str:
-    """Where a job is, for the log."""
-    switches, servers = ", ".join(job.placement.tree.by_name), job.placement.servers
-    if servers is None:
-        return switches
-    shared = f"shared slots of {switches} and " if switches else ""
-    return f"{shared}{servers.count} {'registered' if servers.registered else 'colocated'} servers"

@@ -5,6 +5,7 @@
 """
 
 import math
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -56,7 +57,7 @@ class Life(RuleBasedStateMachine):
 
     entities: in the switches. epochs: of all placements. moved: the jobs that have had two. endings: how jobs ended.
     freed: the epochs of those that have freed all. processes: of servers, by name. instances: of all of them. creator,
-    job_class, priority: of the jobs that are created.
+    job_class, priority, on_path_loss: of the jobs that are created.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -76,6 +77,7 @@ class Life(RuleBasedStateMachine):
         self.instances: list[int] = []
         self.creator: str | None = None
         self.job_class, self.priority = DEFAULT_JOB_CLASS, 0
+        self.on_path_loss: tuple[str, ...] = ("same", "other", "servers", "fail")
 
     # Requests about jobs
 
@@ -122,6 +124,7 @@ class Life(RuleBasedStateMachine):
             colocated=colocated,
             priority=self.priority if aggregation == SHARED else 0,
             job_class=self.job_class,
+            on_path_loss=self.on_path_loss,
         )
         before = self.picture()
         try:
@@ -160,7 +163,7 @@ class Life(RuleBasedStateMachine):
     def move(self, index: int) -> None:
         """Other slots for a job, perhaps in other switches above."""
         job = self.table.jobs.get(self.pick(index))
-        if job is None or job.ended or job.placement.aggregation != LEASED:
+        if job is None or job.ended or job.change is not None or job.placement.aggregation != LEASED:
             return
         before = self.picture()
         try:
@@ -225,6 +228,79 @@ class Life(RuleBasedStateMachine):
         number = self.pick(index)
         for rank in range(4):
             self.act(self.table.leave, number, rank, self.now)
+
+    # Changes of way
+
+    @rule(
+        options=st.sampled_from(
+            [(), ("fail",), ("same",), ("other", "servers"), ("servers", "same", "other")]
+        )
+    )
+    def hope_for(self, options: tuple[str, ...]) -> None:
+        """The next jobs that are created try these."""
+        self.on_path_loss = options
+
+    @rule(index=INDEX, late=st.booleans())
+    def report_loss(self, index: int, late: bool) -> None:
+        """A rank finds its way dead, or one that the job has left."""
+        job = self.table.jobs.get(self.pick(index))
+        if job is not None:
+            epoch = job.placement.epoch - late
+            self.table.changing.report_loss(job, epoch, "it does not answer", self.now)
+
+    @rule(index=INDEX, rank=RANK, done=st.sets(st.integers(0, 1)), able=st.booleans())
+    def freeze(self, index: int, rank: int, done: set[int], able: bool) -> None:
+        """A rank publishes its next chunks, one later in the slots `done`."""
+        job = self.table.jobs.get(self.pick(index))
+        if job is None or rank >= job.workers:
+            return
+        lost = job.placement.epoch if job.change is None else job.change.lost
+        known = {} if job.change is None else job.change.published
+        chunks = array("I", (slot + job.slots * (slot in done) for slot in range(job.slots)))
+        port = 5000 if able else None
+        self.act(self.table.changing.publish, job, rank, lost, known.get(rank, chunks), port, self.now)
+
+    @rule(index=INDEX)
+    def freeze_all(self, index: int) -> None:
+        for rank in range(4):
+            self.freeze(index, rank, {rank % 2}, able=True)
+
+    @rule(index=INDEX, rank=RANK)
+    def give(self, index: int, rank: int) -> None:
+        job = self.table.jobs.get(self.pick(index))
+        if job is not None and job.change is not None:
+            results = dict.fromkeys(job.change.gives(rank), b"result")
+            self.act(self.table.changing.give, job, rank, job.change.lost, results)
+
+    @rule(index=INDEX, rank=RANK, late=st.booleans())
+    def resume(self, index: int, rank: int, late: bool) -> None:
+        job = self.table.jobs.get(self.pick(index))
+        if job is not None and rank < job.workers and self.table.changing.ready(job):
+            self.act(self.table.changing.resume, job, rank, job.placement.epoch - late, self.now)
+
+    @rule(workers=st.integers(1, 2))
+    def create_running(self, workers: int) -> None:
+        if not self.try_to_create(LEASED, workers, 2, colocated=True):
+            self.register_all(0)
+            while self.table.switches.effects:
+                self.carry_out()
+
+    @precondition(lambda self: any(job.active for job in self.table.jobs.values()))
+    @rule(data=st.data())
+    def change_at_once(self, data: st.DataObject) -> None:
+        """A job loses its way, and all ranks freeze, serve and go on, as far as they can."""
+        numbers = [*self.table.jobs][::-1]
+        active = [index for index, number in enumerate(numbers) if self.table.jobs[number].active]
+        index = data.draw(st.sampled_from(active))
+        self.report_loss(index, late=False)
+        self.freeze_all(index)
+        self.table.tick(self.now)
+        if self.setting.servers:
+            self.serve_all(index)
+        while self.table.switches.effects:
+            self.carry_out()
+        for rank in range(4):
+            self.resume(index, rank, late=False)
 
     @rule(index=INDEX)
     def unicast(self, index: int) -> None:
@@ -314,7 +390,7 @@ class Life(RuleBasedStateMachine):
         link = data.draw(st.sampled_from(self.setting.topology.links))
         self.table.switches.link_down(link, self.now, "cut")
         living = [job for job in self.table.jobs.values() if not job.ended]
-        assert not any(link in job.placement.tree.links.values() for job in living)
+        assert not any(link in job.placement.tree.links.values() for job in living if job.uses(job.placement))
         self.table.switches.link_up(link)
 
     # Servers
@@ -430,7 +506,7 @@ class Life(RuleBasedStateMachine):
         for check in INVARIANTS:
             check(self)
         self.table.tick(self.now)
-        assert sum(not job.holds_resources for job in self.table.jobs.values()) <= 3
+        assert sum(job.ended and not job.holds_resources for job in self.table.jobs.values()) <= 3
 
     def teardown(self) -> None:
         """Once every job has ended, and switches and servers have heard of it, all is free."""

@@ -98,11 +98,24 @@ def leases_belong_to_placements_that_hold_them_and_to_nobody_else(life: Seen) ->
 @_invariant
 def a_job_has_one_place_unless_it_moves(life: Seen) -> None:
     for job in life.table.jobs.values():
-        assert job.holds_resources or job.ended
+        assert job.holds_resources or job.ended or job.change is not None
+        if job.change is not None:
+            life.moved.add(job.id)
         *older, placement = job.placements
         assert all(old.state is State.REMOVING for old in older)
         assert all(old.slots == placement.slots == job.slots for old in older)
         assert not older or job.id in life.moved
+
+
+@_invariant
+def a_job_that_has_lost_its_way_has_no_other_or_one_that_it_uses(life: Seen) -> None:
+    for job in life.table.jobs.values():
+        assert (job.state == "changing") == (job.change is not None)
+        if job.change is not None:
+            assert bool(job.change.found_by) == (job.placement.epoch > job.change.lost)
+            assert bool(job.change.found_by) == job.uses(job.placement)
+            assert len(job.change.resumed) < job.workers
+            assert not job.left
 
 
 @_invariant
@@ -173,7 +186,7 @@ def an_active_job_has_all_its_servers(life: Seen) -> None:
     living = list(life.table.servers.by_name.values())
     for job in life.table.jobs.values():
         share = job.placement.servers
-        if share is not None and not job.ended:
+        if share is not None and job.uses(job.placement):
             assert all(server in living for server in share.registered)
             assert all(job.placement.key in server.leases for server in share.registered)
 
@@ -182,7 +195,7 @@ def an_active_job_has_all_its_servers(life: Seen) -> None:
 def a_job_runs_exactly_while_all_its_servers_serve_it_and_its_entries_are_in(life: Seen) -> None:
     for job in life.table.jobs.values():
         share = job.placement.servers
-        if share is None or job.ended:
+        if share is None or job.ended or job.change is not None:
             continue
         served = share.serving == set(range(share.count))
         in_switch = job.placement.state is State.INSTALLED

@@ -72,6 +72,8 @@ def test_a_silent_rank_is_lost_its_job_fails_and_its_entries_go(
                 "ask": None,
                 "waits": {"0": {"sums": 0, "waited_s": 0.0, "longest_wait": None}},
                 "chunks": None,
+                "lost_way": None,
+                "lost_why": None,
             }
             assert memory_switch.in_table(ADMISSION) == memory_switch.in_table(RECEIVER) == []
             assert (await client.get("/health")).json()["free_slot_versions"] == 64
@@ -95,6 +97,8 @@ def test_leaving_one_after_another_finishes_a_job_and_the_rest_are_told_meanwhil
                 "ask": None,
                 "waits": {},
                 "chunks": None,
+                "lost_way": None,
+                "lost_why": None,
             }
             waits = {"sums": 3, "waited_s": 0.5, "longest_wait": {"collective": 2, "waited_s": 0.25}}
             told = await client.post(f"/jobs/{number}/workers/0/heartbeat", json=waits)

@@ -24,12 +24,15 @@ from inagg_contract.documents import (
     Beat,
     Counters,
     CreatedJob,
+    Exchange,
+    Frozen,
     Health,
     Heartbeat,
     JobList,
     JobStatus,
     Loss,
     LossList,
+    LostWay,
     NewJob,
     NewServer,
     NewWorker,
@@ -38,9 +41,11 @@ from inagg_contract.documents import (
     RankAnswers,
     RankBeats,
     RegisteredWorker,
+    Resumed,
     ServerBeat,
     ServerOrders,
     ServerRegistration,
+    WayChange,
 )
 from inagg_controller.errors import RequestError, UnavailableError
 from inagg_controller.http.answers import BoundedAnswers
@@ -48,6 +53,7 @@ from inagg_controller.http.connections import Connections
 from inagg_controller.http.guard import Bodies, Gate, JobRoute, OpenRoute, OperatorRoute, host_of
 from inagg_controller.http.health_documents import health_of, loss_list
 from inagg_controller.http.job_documents import (
+    chunks_of,
     heartbeat_answer,
     job_key,
     job_status,
@@ -56,6 +62,7 @@ from inagg_controller.http.job_documents import (
     report_of,
     served_job,
     summed_of,
+    way_change,
     with_ranks,
 )
 from inagg_controller.http.metrics import ApiCounts, exposition
@@ -67,6 +74,7 @@ from inagg_controller.service import Service
 _T = TypeVar("_T")
 
 _LONGEST_WAIT_S = 60.0
+_Wait = Annotated[float, Query(ge=0, le=_LONGEST_WAIT_S, allow_inf_nan=False)]
 
 _DESCRIPTION = """Manages training jobs whose gradients switches or servers sum, the switches, and the servers.
 
@@ -181,7 +189,7 @@ def _of_members(service: Service) -> APIRouter:
         number: int,
         request: Request,
         wait: Literal["registered", "running"] | None = None,
-        timeout_s: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_S, allow_inf_nan=False)] = 10.0,
+        timeout_s: _Wait = 10.0,
     ) -> JobStatus:
         """The job. With wait=running the answer comes when the job runs or has ended, or after timeout_s; with
         wait=registered also when all ranks have registered."""
@@ -232,6 +240,34 @@ def _of_members(service: Service) -> APIRouter:
         return job_status(
             service, await service.attend(number, rank, _until_disconnected(request), steady=steady)
         )
+
+    @router.post("/workers/{rank}/lost-way")
+    async def lost_way(number: int, rank: int, body: LostWay) -> JobStatus:
+        """Report that what sums for the job does not answer this rank. The job then changes its way (docs/protocol.md,
+        6.4), unless it has done so meanwhile."""
+        return job_status(service, service.lose_way(number, rank, body.epoch, body.reason))
+
+    @router.post("/workers/{rank}/frozen")
+    async def frozen(number: int, rank: int, body: Frozen, timeout_s: _Wait = 0.0) -> WayChange:
+        """Publish the next chunks of a rank that has frozen. The answer comes when all ranks have frozen, or after
+        timeout_s. Repeating the same request changes nothing. `lost` is another epoch, or null, if the job has lost
+        another way or has gone on."""
+        chunks = chunks_of(body)
+        job = await service.freeze(number, rank, body.epoch, chunks, body.server_udp_port, timeout_s)
+        return way_change(service, job, rank)
+
+    @router.post("/workers/{rank}/results")
+    async def results(number: int, rank: int, body: Exchange, timeout_s: _Wait = 0.0) -> WayChange:
+        """Give results that other ranks lack, and get those that this rank lacks, once all ranks have frozen. The
+        answer comes when the rank has something to do next, or after timeout_s."""
+        given = {result.chunk: result.datagram for result in body.given}
+        job = await service.exchange(number, rank, body.epoch, given, frozenset(body.wanted), timeout_s)
+        return way_change(service, job, rank, body.wanted)
+
+    @router.post("/workers/{rank}/resumed")
+    async def resumed(number: int, rank: int, body: Resumed) -> JobStatus:
+        """Report that a rank has gone on, on the way of this epoch. The job runs when all have."""
+        return job_status(service, service.resume(number, rank, body.epoch))
 
     @router.delete("/workers/{rank}")
     async def leave(
@@ -292,7 +328,7 @@ def _of_servers(service: Service) -> APIRouter:
     @router.post("", status_code=201)
     async def register(new: NewServer) -> ServerRegistration:
         """Register an aggregation server that starts. Jobs of an earlier start of it, or of another server at its
-        address, fail."""
+        address, have lost what sums for them."""
         server = service.register_server(new.name, parse_ip(new.ip), new.udp_port, new.memory)
         return ServerRegistration(
             instance=server.instance, heartbeat_interval_s=INTERVAL_S, heartbeat_timeout_s=TIMEOUT_S
@@ -310,7 +346,7 @@ def _of_servers(service: Service) -> APIRouter:
 
     @router.delete("/{name}")
     async def stop(name: str, instance: int) -> Health:
-        """Forget a server that stops. Its jobs fail."""
+        """Forget a server that stops. Its jobs have lost what sums for them."""
         service.stop_server(name, instance)
         return health_of(service)
 

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documents about jobs, and the values that requests about them carry."""
 
+from array import array
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from struct import iter_unpack
 from typing import Any
 
 from inagg_contract.addresses import format_ip, format_mac
 from inagg_contract.constants import INAGG_PORT
 from inagg_contract.documents import (
+    MOST_RESULT_BYTES,
     Aggregator,
     Beat,
     CallRange,
     Chunks,
     Displaced,
     Endpoint,
+    Frozen,
     Heartbeat,
     JobServer,
     JobStatus,
@@ -24,15 +28,19 @@ from inagg_contract.documents import (
     RankPlace,
     RegisteredWorker,
     Relay,
+    ResultDocument,
     SameCall,
     ServedJob,
     ServedJobId,
     TreeSwitch,
     Waits,
+    WayChange,
     WorkerAddress,
 )
 from inagg_controller.counts import JobCounts
+from inagg_controller.errors import InvalidRequestError
 from inagg_controller.jobs.calls import Call, Question, Report, Wait
+from inagg_controller.jobs.change import Change
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.leases import Lease
 from inagg_controller.jobs.servers import JobKey, ServerShare, Summed, Worker
@@ -107,6 +115,8 @@ def job_status(service: Service, job: Job, counts: JobCounts | None = None) -> J
         left=tuple(sorted(job.left)),
         lost=_lost(job),
         reason=job.reason,
+        on_path_loss=tuple(job.on_path_loss),
+        changes=job.changes,
         policy=Policy(**{name: getattr(policy, name) for name in Policy.model_fields}),
         aggregator=None if not tree.switches else aggregator_of(service, tree.leaf_of[0].name),
         results=None if results_ip is None else Endpoint(ip=format_ip(results_ip), udp_port=INAGG_PORT),
@@ -218,7 +228,47 @@ def heartbeat_answer(job: Job) -> Heartbeat:
             for rank, wait in job.waits.items()
         },
         chunks=_chunks(job),
+        lost_way=None if job.change is None else job.change.lost,
+        lost_why=None if job.change is None else job.change.reason,
     )
+
+
+def way_change(service: Service, job: Job, rank: int, wanted: Iterable[int] = ()) -> WayChange:
+    """The state of a job's change of way, for a rank. wanted: chunks whose results it still lacks."""
+    change = job.change
+    if change is None:
+        return WayChange.model_construct(state=job.state, reason=job.reason)
+    ready = service.jobs.changing.ready(job)
+    way = service.way_of(job, rank) if ready or not job.placement.served_by(rank) else None
+    return WayChange.model_construct(
+        state=job.state,
+        reason=job.reason,
+        lost=change.lost,
+        frozen=change.frozen,
+        lacks=tuple(change.lacks(rank)),
+        gives=tuple(change.gives(rank)),
+        results=tuple(_results(change, wanted)),
+        way=None if way is None else registered_worker(service, way),
+        ready=ready,
+        lost_for_s=service.lost_for_s(change),
+    )
+
+
+def _results(change: Change, wanted: Iterable[int]) -> Iterator[ResultDocument]:
+    """As many as one answer may have."""
+    room = MOST_RESULT_BYTES
+    for chunk in wanted:
+        datagram = change.results.get(chunk, b"")
+        room -= len(datagram)
+        if datagram and room >= 0:
+            yield ResultDocument.model_construct(chunk=chunk, datagram=datagram)
+
+
+def chunks_of(frozen: Frozen) -> "array[int]":
+    """The chunk numbers that a rank publishes. Raises InvalidRequestError."""
+    if len(frozen.chunks) % 4:
+        raise InvalidRequestError("chunks has no whole number of 32-bit numbers")
+    return array("I", [number for (number,) in iter_unpack(">I", frozen.chunks)])
 
 
 def _lost(job: Job) -> tuple[Lost, ...]:

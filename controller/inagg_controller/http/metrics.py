@@ -24,7 +24,7 @@ from inagg_controller.jobs.job import Job
 from inagg_controller.service import Service
 from inagg_controller.switch.client import Count
 
-_STATES = ("joining", "running", "failed", "finished")
+_STATES = ("joining", "running", "changing", "failed", "finished")
 # Labels of a job and of a rank. Prometheus itself labels what it reads with `job` and `instance`.
 _JOB = ("inagg_job", "name")
 _RANK = (*_JOB, "rank", "host", "address")
@@ -172,6 +172,8 @@ def _of_classes(service: Service) -> Iterator[Metric]:
 def _of_jobs(service: Service) -> Iterator[Metric]:
     jobs = [job for job in service.jobs.jobs.values() if not job.ended]
     names = {_job_key(job): job for job in jobs}
+    changes = {key: job.changes for key, job in names.items()}
+    yield _counter("inagg_job_changes", "Times that a job has gone on another way", _JOB, changes)
     yield _gauge("inagg_job_slots", "Slots of a job", _JOB, {key: job.slots for key, job in names.items()})
     ranks = {(*key, state): count for key, job in names.items() for state, count in _ranks(job).items()}
     yield _gauge("inagg_job_ranks", "Ranks of a job", (*_JOB, "state"), ranks)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from inagg_contract.addresses import format_ip
 from inagg_contract.ranks import name_job, name_ranks, place
 from inagg_controller.jobs.calls import Comparison, Mismatch, Wait
+from inagg_controller.jobs.change import Change
 from inagg_controller.jobs.liveness import Liveness
 from inagg_controller.jobs.placement import Placement
 from inagg_controller.jobs.servers import Summed, Worker
@@ -23,9 +24,11 @@ Registered = Member | Worker
 class Job:
     """One job.
 
-    creator: the host that created it, None for the operator. job_class: the name of its class. placements: the last one
-    sums for it; an earlier one is being removed. comparison, mismatch, waits: of the collectives that its ranks call.
-    secret: permits requests about it.
+    creator: the host that created it, None for the operator. job_class: the name of its class. on_path_loss: what it
+    may try when its way is lost. placements: the last one sums for it, unless the job has lost it; an earlier one is
+    being removed. change: since it has lost one, until all ranks have gone on. changes: how often they have,
+    resumed_at: when last, found_by: by which of `on_path_loss`, and lost_why: for which reason. comparison, mismatch,
+    waits: of the collectives that its ranks call. secret: permits requests about it.
     """
 
     id: int
@@ -37,6 +40,12 @@ class Job:
     job_class: str
     placements: list[Placement]
     comparison: Comparison
+    on_path_loss: Sequence[str] = ()
+    change: Change | None = None
+    changes: int = 0
+    resumed_at: float = 0.0
+    found_by: str = ""
+    lost_why: str = ""
     mismatch: Mismatch | None = None
     waits: dict[int, Wait] = field(default_factory=dict)
     state: str = "joining"
@@ -52,6 +61,16 @@ class Job:
     def placement(self) -> Placement:
         """What sums for it."""
         return self.placements[-1]
+
+    def uses(self, placement: Placement) -> bool:
+        """Whether a placement sums for it, or is about to."""
+        lost = self.change is not None and self.change.lost == placement.epoch
+        return placement is self.placement and not self.ended and not lost
+
+    @property
+    def active(self) -> bool:
+        """True if it has begun to run and has not ended: its ranks must live."""
+        return self.state in ("running", "changing")
 
     @property
     def title(self) -> str:
@@ -71,8 +90,8 @@ class Job:
 
     @property
     def holds_resources(self) -> bool:
-        """True while anything of a switch or server is not free for others because of this job."""
-        return any(not placement.freed for placement in self.placements)
+        """True while anything of a switch or server is not free for others because of this job, or soon will not be."""
+        return self.change is not None or any(not placement.freed for placement in self.placements)
 
     @property
     def summed(self) -> Summed | None:

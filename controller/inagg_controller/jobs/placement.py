@@ -107,6 +107,17 @@ class Placement:
         return SHARED if self.tree.switches else SERVER
 
     @property
+    def title(self) -> str:
+        """What sums, for the log."""
+        switches = ", ".join(self.tree.by_name)
+        if self.servers is None:
+            return switches
+        shared = f"shared slots of {switches} and " if switches else ""
+        return (
+            f"{shared}{self.servers.count} {'registered' if self.servers.registered else 'colocated'} servers"
+        )
+
+    @property
     def homes(self) -> tuple[int, ...]:
         """The ranks that send to the servers in their own processes past the switch, by index of the server.
 
@@ -115,6 +126,10 @@ class Placement:
         if self.servers is None or len(self.tree.switches) != 1:
             return ()
         return tuple(seat.rank for seat in self.servers.seats if seat.rank is not None)
+
+    def served_by(self, rank: int) -> bool:
+        """Whether the server in a rank's process serves it, if it is to."""
+        return self.servers is None or not self.servers.serves(rank) or rank in self.servers.serving
 
     @property
     def freed(self) -> bool:

@@ -30,7 +30,8 @@ class JobRequest:
     slots: at most. creator: the host that asks, None for the operator; the jobs of a host are limited to a share. at:
     the switch of each rank's host; None: the only switch. colocated: the first ranks run its servers, else it leases
     memory of registered ones. priority: on shared slots the job evicts what jobs of a lower one have in a slot.
-    job_class: the jobs of a class are limited to its quotas.
+    job_class: the jobs of a class are limited to its quotas. on_path_loss: see `Job`. exact: no other number of slots
+    is of use.
     """
 
     aggregation: Aggregation
@@ -42,6 +43,8 @@ class JobRequest:
     colocated: bool = True
     priority: int = 0
     job_class: str = DEFAULT_JOB_CLASS
+    on_path_loss: Sequence[str] = ()
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +118,9 @@ class LeasedPlanner(Planner):
 
     def plan(self, request: JobRequest, admitting: JobClass, holders: Sequence[Job]) -> Plan:
         at = self._switches_of(request)
-        share = self._resources.take(at, request.slots, request.creator, admitting, holding(holders))
+        share = self._resources.take(
+            at, request.slots, request.creator, admitting, holding(holders), exact=request.exact
+        )
         return Plan(slots=share.slots, tree=share.tree, leases=share.leases)
 
     def frees_room(self, request: JobRequest, holders: Sequence[Job]) -> bool:
@@ -163,7 +168,7 @@ class ServerPlanner(Planner):
         if request.colocated:
             # Divided among more servers, the same slots would make shorter messages.
             servers = max(_SERVERS_OF_SLOTS, 1 << (request.workers - 1).bit_length())
-            slots = request.slots * servers // _SERVERS_OF_SLOTS
+            slots = request.slots if request.exact else request.slots * servers // _SERVERS_OF_SLOTS
             share = self._servers.colocated(request.workers, slots)
         else:
             share = self._servers.choose(request.slots, request.creator, admitting)
@@ -203,9 +208,10 @@ class Planners:
             raise InvalidRequestError(
                 f"slots is {request.slots}; it must be a power of two, at least {FEWEST_SLOTS}"
             )
-        admitting = self._admitting(request, [job for job in holders if job is not moving])
+        others = [job for job in holders if job is not moving]
+        admitting = self._admitting(request, others)
         if uses_servers(request.aggregation):
-            self._check_server_jobs(request, holders)
+            self._check_server_jobs(request, others)
         return planner.plan(request, admitting, holders)
 
     def frees_room(self, request: JobRequest, holders: Sequence[Job]) -> bool:

@@ -62,8 +62,10 @@ class Resources:
         creator: str | None,
         job_class: JobClass,
         holders: Sequence[Placement],
+        *,
+        exact: bool = False,
     ) -> Share:
-        """Plan a job's tree and lease its slots: the requested number, or fewer if slots are scarce.
+        """Plan a job's tree and lease its slots: the requested number, or fewer if slots are scarce and not `exact`.
 
         at: the switch of each rank's host. creator: the host that asks; its jobs together are limited to a share.
         job_class: the same, to its quota. holders: what jobs hold. Raises InvalidRequestError,
@@ -75,7 +77,7 @@ class Resources:
         bounds = {
             switch.name: self._bound(switch.name, creator, job_class, holders) for switch in tree.switches
         }
-        return self._lease(tree, slots, bounds)
+        return self._lease(tree, slots, bounds, exact)
 
     def share(self, at: Sequence[str]) -> Tree:
         """The tree of a job on shared slots, of the links that ordinary traffic keeps to. at: as in `take`.
@@ -146,17 +148,18 @@ class Resources:
                         f"host is {share}; wait until a job ends"
                     )
 
-    def _lease(self, tree: Tree, slots: int, bounds: Mapping[str, _Bound]) -> Share:
+    def _lease(self, tree: Tree, slots: int, bounds: Mapping[str, _Bound], exact: bool) -> Share:
         """Lease the same number of slots in each switch of a tree, or none.
 
         slots: how many to lease if there are as many. bounds: by switch.
         """
-        fewest = max(
-            FEWEST_SLOTS, tree.roots, min(slots, _FEWEST_USEFUL_SLOTS, *map(_least_part, bounds.values()))
-        )
+        fewest = slots
+        if not exact:
+            useful = min(slots, _FEWEST_USEFUL_SLOTS, *map(_least_part, bounds.values()))
+            fewest = max(FEWEST_SLOTS, tree.roots, useful)
         free = {name: bound.free for name, bound in bounds.items()}
         scarcest = min(free, key=lambda name: free[name])
-        while slots > _AMPLE_SLOTS and 2 * slots > self._limits.job_share * free[scarcest]:
+        while not exact and slots > _AMPLE_SLOTS and 2 * slots > self._limits.job_share * free[scarcest]:
             slots //= 2
         while slots >= fewest:
             leases: dict[str, Lease] = {}

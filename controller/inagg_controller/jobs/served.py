@@ -62,9 +62,8 @@ class ServedJobs:
             self._states.note_change()
         for job, placement, share in self._leased_from(server):
             reason = (refused or {}).get(placement.key)
-            used = placement is job.placement and not job.ended
-            if reason is not None and share.seats and used:
-                self._states.fail(job, f"server {name}: {reason}", now)
+            if reason is not None and share.seats and job.uses(placement):
+                self._states.lose_way(job, f"server {name}: {reason}", now, move_on=True)
             if counted is not None and placement.key in counted:
                 share.hear(share.registered.index(server), counted[placement.key])
             self._compare(job, placement, share, server, now)
@@ -73,13 +72,11 @@ class ServedJobs:
         """The jobs that a server is to serve. Raises UnknownServerError."""
         server = self._servers.find(name, instance)
         return [
-            job
-            for job, placement, _ in self._leased_from(server)
-            if placement is job.placement and placement.in_use and not job.ended
+            job for job, placement, _ in self._leased_from(server) if job.uses(placement) and placement.in_use
         ]
 
     def stop(self, name: str, instance: int, now: float) -> None:
-        """Forget a server that stops; its jobs fail. Raises UnknownServerError."""
+        """Forget a server that stops; its jobs change their way or fail. Raises UnknownServerError."""
         self._drop(self._servers.find(name, instance), f"server {name} was stopped", now)
 
     def tick(self, now: float, stall: float) -> None:
@@ -111,14 +108,14 @@ class ServedJobs:
         return leased
 
     def _drop(self, server: Server, reason: str, now: float) -> None:
-        """Forget a server; its jobs fail."""
+        """Forget a server; its jobs change their way or fail."""
         del self._servers.by_name[server.name]
         self._states.note_change()
         leased = self._leased_from(server)
         server.leases.clear()
         for job, placement, _ in leased:
-            if placement is job.placement and not job.ended:
-                self._states.fail(job, reason, now)
+            if job.uses(placement):
+                self._states.lose_way(job, reason, now)
             else:
                 self._states.release(job, placement)
 
@@ -127,15 +124,15 @@ class ServedJobs:
     ) -> None:
         """Compare a placement with what a server's heartbeat says."""
         index = share.registered.index(server)
-        used = placement is job.placement and not job.ended
         if placement.key in server.serving:
-            if used and placement.in_use:
+            if job.uses(placement) and placement.in_use:
                 self._count_in(job, share, index, now)
             return
+        served = index in share.serving
         share.serving.discard(index)
-        if used and job.state == "running":
-            self._states.fail(job, f"server {server.name} no longer serves it", now)
-        if not used or job.ended:  # perhaps since the line before
+        if served and job.active and job.uses(placement):
+            self._states.lose_way(job, f"server {server.name} no longer serves it", now)
+        if not job.uses(placement):  # perhaps since the line before
             give_back([server], placement.key)
             self._states.release(job, placement)
 

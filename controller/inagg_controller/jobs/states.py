@@ -2,7 +2,10 @@
 """The states of all jobs, and what each change of a state entails.
 
     joining ──last rank registers, entries installed and all servers serve──> running ──last rank leaves──> finished
-       └────── a rank is lost, the job is ended, a switch, link or server of it is lost ──────> failed
+       │                        a switch, link or server of it is lost │  ^
+       │                                                               v  │ all ranks have gone on elsewhere
+       │                                                              changing
+       └────── a rank is lost, the job is ended, nothing can sum for it ──────> failed
 
 A job keeps its number, leases and multicast group until its entries are removed from its switches, and its servers no
 longer serve it; only then may another job have them. The slots' contents then belong to another epoch
@@ -11,10 +14,13 @@ longer serve it; only then may another job have them. The slots' contents then b
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from inagg_contract.aggregation import changes_way
 from inagg_controller.errors import UnavailableError, UnknownJobError
 from inagg_controller.fabric.tree import Tree
 from inagg_controller.jobs.calls import Comparison
+from inagg_controller.jobs.change import Change
 from inagg_controller.jobs.effects import Effect
 from inagg_controller.jobs.installation import entries_of
 from inagg_controller.jobs.job import Job
@@ -27,19 +33,22 @@ from inagg_controller.jobs.servers import give_back, lease
 _LAST_JOB = 2**16 - 1
 _LAST_EPOCH = 2**32 - 1
 _FIRST_GROUP, _LAST_GROUP = 2, 2**16 - 1
+# A way that is lost so soon after the job has gone on there was perhaps no better than the one before.
+_SHORT_S = 60.0
 
 
 class JobStates:
     """The jobs by number. first_epoch, multicast: as in `JobTable`.
 
     version: changes with every change of a job's state, of the servers and of what they serve. effects: that no driver
-    has taken yet.
+    has taken yet. notices: lines for the log.
     """
 
     def __init__(self, supplies: Supplies, policy: Policy, first_epoch: int, multicast: int | None) -> None:
         self.jobs: dict[int, Job] = {}
         self.version = 0
         self.effects: deque[Effect] = deque()
+        self.notices: list[str] = []
         self._supplies = supplies
         self._policy = policy
         self._ended: list[Job] = []
@@ -97,6 +106,7 @@ class JobStates:
             job_class=request.job_class,
             placements=[self._place(number, request, plan)],
             comparison=Comparison(request.workers),
+            on_path_loss=request.on_path_loss,
         )
         self.jobs[number] = job
         self.note_change()
@@ -105,9 +115,9 @@ class JobStates:
     def replace(self, job: Job, request: JobRequest, plan: Plan) -> None:
         """Give a job another placement. The old one is removed, and the new one then installed.
 
-        Raises UnavailableError if the plan has fewer slots than the job: chunk numbers say in which slot they are.
+        Raises UnavailableError if the plan has not the slots of the job: chunk numbers say in which slot they are.
         """
-        if plan.slots < job.slots:
+        if plan.slots != job.slots:
             self._supplies.resources.give_back(plan.leases)
             raise UnavailableError(f"job {job.id} has {job.slots} slots, and {plan.slots} are free elsewhere")
         old = job.placement
@@ -116,7 +126,10 @@ class JobStates:
             new.results_ip = None
         job.placements.append(new)
         self.note_change()
-        self._withdraw(job, old)
+        if old.freed:
+            job.placements.remove(old)
+        else:
+            self._withdraw(job, old)
         self.place_if_complete(job)
 
     def _place(self, number: int, request: JobRequest, plan: Plan) -> Placement:
@@ -153,10 +166,21 @@ class JobStates:
         A switch has entries of one placement of a job at a time.
         """
         *older, placement = job.placements
-        if job.ended or not job.complete or placement.state is not State.PLANNED:
+        if not job.uses(placement) or not job.complete or placement.state is not State.PLANNED:
             return
         if placement.servers is not None and not placement.servers.seats:
-            placement.servers.assign(job.members)
+            if job.change is None:
+                placement.servers.assign(job.members)
+            elif not job.change.frozen:  # then the ports of the servers in all processes are known
+                return
+            else:
+                ports = job.change.server_ports
+                placement.servers.assign(
+                    {
+                        rank: replace(member, server_udp_port=ports[rank])
+                        for rank, member in job.members.items()
+                    }
+                )
         reached = not self._supplies.resources.away(placement.tree)
         if reached and not any(old.entries.keys() & placement.tree.by_name.keys() for old in older):
             effect = placement.install(entries_of(job, self._supplies.topology, self._supplies.limits))
@@ -168,6 +192,51 @@ class JobStates:
         if job.state == "joining" and job.placement.ready:
             job.state = "running"
             job.liveness.begin(job.members, now)
+
+    def lose_way(self, job: Job, reason: str, now: float, *, move_on: bool = False) -> None:
+        """What sums for a job is lost. The job changes its way if it may, else it has failed.
+
+        move_on: trying the same again would not help. So only the options are left after the one that led here, if that
+        was not long ago.
+        """
+        placement = job.placement
+        if not job.active or not changes_way(job.on_path_loss) or job.left:
+            self.fail(job, reason, now)
+            return
+        before = job.change
+        options, last = [*job.on_path_loss], ""
+        if before is not None:
+            last, first = before.found_by, before.reason
+        elif job.changes > 0 and now - job.resumed_at < _SHORT_S:
+            last, first = job.found_by, job.lost_why
+        if move_on and last in options:
+            options = options[options.index(last) + 1 :]
+            reason = f"{first}; then {reason}"
+        job.change = Change(
+            lost=placement.epoch,
+            reason=reason,
+            began=now,
+            began_unbroken=now if before is None else before.began_unbroken,
+            since=now,
+            options=options,
+            workers=job.workers,
+            slots=job.slots,
+        )
+        job.state = "changing"
+        self.notices.append(f"{job.title} has lost its way, and looks for another: {reason}")
+        self.note_change()
+        self._withdraw(job, placement)
+
+    def resume(self, job: Job, now: float) -> None:
+        """All ranks of a job have gone on."""
+        assert job.change is not None
+        taken_s = now - job.change.began
+        self.notices.append(f"{job.title} goes on, on {job.placement.title}, after {taken_s:.1f} s")
+        job.changes += 1
+        job.resumed_at, job.found_by, job.lost_why = now, job.change.found_by, job.change.reason
+        job.change = None
+        job.state = "running"
+        self.note_change()
 
     def fail(self, job: Job, reason: str, now: float) -> None:
         """End a job that cannot go on."""
@@ -186,10 +255,12 @@ class JobStates:
         job.state = state
         job.reason = reason
         job.ended_at = now
+        job.change = None
         self._ended.append(job)
         job.comparison.close()
         self.note_change()
-        self._withdraw(job, job.placement)
+        if not job.placement.freed:
+            self._withdraw(job, job.placement)
 
     def _withdraw(self, job: Job, placement: Placement) -> None:
         """Give back a placement that is of no more use: first have its entries removed, unless that is under way."""
@@ -208,8 +279,7 @@ class JobStates:
 
     def release(self, job: Job, placement: Placement) -> None:
         """Free what a placement has, once the job has no use for it, no switch has entries and no server serves it."""
-        used = not job.ended and placement is job.placement
-        if used or placement.state is not State.PLANNED:
+        if job.uses(placement) or placement.state is not State.PLANNED:
             return
         if placement.servers is not None and not placement.in_use:  # no server has had orders about it
             give_back(placement.servers.registered, placement.key)

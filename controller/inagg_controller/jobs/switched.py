@@ -63,10 +63,10 @@ class SwitchedJobs:
         elif error is None:
             placement.written(effect)
             self._states.begin_if_ready(job, now)
-        elif placement is job.placement and not job.ended:
+        elif job.uses(placement):
             # Sums without the copies would need a retransmission for every result.
             what = "to copy results to each worker" if isinstance(effect, Regroup) else "the job's entries"
-            self._states.fail(job, f"the switch refused {what}: {error}", now)
+            self._states.lose_way(job, f"the switch refused {what}: {error}", now, move_on=True)
 
     def connected(self, name: str) -> None:
         """Record that a switch has a fresh pipeline: install complete jobs that waited for it."""
@@ -76,7 +76,8 @@ class SwitchedJobs:
             self._states.place_if_complete(job)
 
     def lost(self, name: str, now: float, reason: str = SWITCH_LOST) -> None:
-        """Record that a switch, its entries and its sums are lost: running jobs on it fail; joining jobs go on.
+        """Record that a switch, its entries and its sums are lost: running jobs on it change their way or fail; joining
+        jobs wait for it.
 
         reason: with {} for the switch's name.
         """
@@ -94,18 +95,19 @@ class SwitchedJobs:
         self.effects.extend(kept)
         for job, placement in concerned:
             placement.lose(name)
-            if job.state == "running" and placement is job.placement:
-                self._states.fail(job, reason.format(name), now)
+            if job.active and job.uses(placement):
+                self._states.lose_way(job, reason.format(name), now)
             elif placement.state is not State.PLANNED:
                 self._states.remove(job, placement)
 
     def link_down(self, link: Link, now: float, reason: str) -> None:
-        """Record that a link passes no packets: jobs whose tree uses it fail, and later ones avoid it."""
+        """Record that a link passes no packets: jobs whose tree uses it change their way or fail, and later ones avoid
+        it."""
         self._resources.down.add(link)
         self._states.note_change()
         for job in list(self._states.jobs.values()):
-            if not job.ended and link in job.placement.tree.links.values():
-                self._states.fail(job, f"the link {link} is down: {reason}", now)
+            if job.uses(job.placement) and link in job.placement.tree.links.values():
+                self._states.lose_way(job, f"the link {link} is down: {reason}", now)
 
     def link_up(self, link: Link) -> None:
         """Record that a link passes packets (again)."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from inagg_controller.errors import ConflictError, InvalidRequestError
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.jobs.calls import Report
+from inagg_controller.jobs.changing import ChangingJobs
 from inagg_controller.jobs.classes import Held, JobClass
 from inagg_controller.jobs.job import LEFT, Job, Registered
 from inagg_controller.jobs.limits import Limits, Policy
@@ -32,7 +33,7 @@ class JobTable:
 
     first_epoch: greater than every epoch that any living worker may have. multicast: the first of 2^16 multicast
     addresses, one for the results of each job, by its number; None: results go to each worker's own address. words:
-    256-byte words in a DATA packet. switches, servers: what happens to them.
+    256-byte words in a DATA packet. switches, servers: what happens to them. changing: jobs that have lost their way.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class JobTable:
         self._planners = Planners(supplies)
         self.switches = SwitchedJobs(self._states, supplies.resources)
         self.servers = ServedJobs(self._states, registered)
+        self.changing = ChangingJobs(self._states, supplies, self._planners)
         self._last_tick = now
 
     @property
@@ -79,6 +81,11 @@ class JobTable:
     def take_ended(self) -> list[Job]:
         """The jobs that have ended since the last call."""
         return self._states.take_ended()
+
+    def take_notices(self) -> list[str]:
+        """Lines for the log, since the last call."""
+        notices, self._states.notices = self._states.notices, []
+        return notices
 
     def create(self, request: JobRequest, now: float) -> Job:
         """Create a job: plan what sums for it, and lease that. Raises InvalidRequestError, UnavailableError."""
@@ -132,12 +139,8 @@ class JobTable:
 
         Raises UnknownJobError, InvalidRequestError, ConflictError.
         """
-        job = self._find(number, rank)
-        if rank not in job.members:
-            raise ConflictError(f"rank {rank} is not registered in job {number}")
-        if rank in job.left:
-            raise ConflictError(f"rank {rank} has left job {number}")
-        if report is not None and report.summed is not None:
+        job = self.member_of(number, rank)
+        if report is not None and report.summed is not None and job.change is None:
             share_of(job, rank).hear(rank, report.summed)
         job.liveness.hear(rank, now, self.policy.heartbeat_timeout_s / 2)
         if report is not None and not job.ended:
@@ -202,7 +205,7 @@ class JobTable:
             job.left.add(rank)
             if len(job.left) == job.workers:
                 self._states.finish(job, now)
-        elif job.placement.in_use:
+        elif job.state == "changing" or job.placement.in_use:
             self._states.lose_ranks(job, {rank: LEFT}, now)
         else:
             del job.members[rank]
@@ -217,7 +220,8 @@ class JobTable:
         return job
 
     def tick(self, now: float) -> None:
-        """Let time pass: lose silent servers and ranks, end late jobs, repeat removals, forget ended jobs."""
+        """Let time pass: lose silent servers and ranks, find ways for jobs that have lost theirs, end late jobs, repeat
+        removals, forget ended jobs."""
         stall = now - self._last_tick - _STALL_S
         self._last_tick = now
         self.servers.tick(now, stall)
@@ -229,7 +233,17 @@ class JobTable:
             if job.state == "joining" and now - job.created_at >= self.policy.join_timeout_s:
                 self._states.fail(job, self._why_not_joined(job), now)
             self.switches.retry(job, now)
+            self.changing.advance(job, now)
         self._states.forget_ended(now)
+
+    def member_of(self, number: int, rank: int) -> Job:
+        """A job of which this rank is a member. Raises UnknownJobError, InvalidRequestError, ConflictError."""
+        job = self._find(number, rank)
+        if rank not in job.members:
+            raise ConflictError(f"rank {rank} is not registered in job {number}")
+        if rank in job.left:
+            raise ConflictError(f"rank {rank} has left job {number}")
+        return job
 
     def _find(self, number: int, rank: int) -> Job:
         """A job that has this rank. Raises UnknownJobError, InvalidRequestError."""
@@ -246,9 +260,9 @@ class JobTable:
     def _lose_silent(self, job: Job, now: float) -> None:
         """Fail the job if a rank is silent.
 
-        Every rank of a running job must send heartbeats; before that, each rank that has sent one.
+        Every rank of a job that has begun must send heartbeats; before that, each rank that has sent one.
         """
-        due = set(job.members) - job.left if job.state == "running" else job.liveness.beating
+        due = set(job.members) - job.left if job.active else job.liveness.beating
         policy = self.policy
         lost = job.liveness.lost(due, now, policy.heartbeat_timeout_s, policy.heartbeat_interval_s)
         if lost:

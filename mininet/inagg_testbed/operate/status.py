@@ -42,7 +42,7 @@ from inagg_testbed.network.traffic import PortBytes, link_bytes, port_bytes
 from inagg_testbed.terminal import plain_table
 
 Document = dict[str, Any]
-_ACTIVE = ("joining", "running")
+_ACTIVE = ("joining", "running", "changing")
 _SHOWN = {
     *("id", "name", "job_class", "priority", "state", "slots", "workers", "reason"),
     *("aggregation", "servers", "chunks", "displaced"),

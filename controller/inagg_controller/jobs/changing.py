@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The jobs that have lost their way: what is tried next, and what their ranks report. It decides and does no I/O.
+
+`on_path_loss` of a job names what is tried, in order: `same`, the same kind once all that was lost is there again;
+`other`, the same kind, on what there is; `servers`, those in the ranks' processes.
+"""
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import replace
+
+from inagg_contract.aggregation import SERVER
+from inagg_controller.errors import ConflictError, InvalidRequestError, RequestError, UnavailableError
+from inagg_controller.jobs.change import Change
+from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.planning import JobRequest, Planners, Supplies
+from inagg_controller.jobs.states import JobStates
+
+SAME, OTHER, SERVERS, FAIL = "same", "other", "servers", "fail"
+
+# How long each is tried. What the job had before may take a moment to be free.
+_PATIENCE_S: Mapping[str, float] = {SAME: 3.0, OTHER: 1.0, SERVERS: 3.0, FAIL: 0.0}
+# From the loss until all ranks have gone on, over all ways that were lost meanwhile.
+_LONGEST_S = 30.0
+
+
+class ChangingJobs:
+    """Jobs between two ways."""
+
+    def __init__(self, states: JobStates, supplies: Supplies, planners: Planners) -> None:
+        self._states = states
+        self._supplies = supplies
+        self._planners = planners
+
+    def report_loss(self, job: Job, epoch: int, reason: str, now: float) -> None:
+        """A rank finds the way of this epoch dead. Another rank, or the controller, may have found that before."""
+        if job.state in ("joining", "running") and job.placement.epoch == epoch:
+            self._states.lose_way(job, reason, now, move_on=True)
+            self.advance(job, now)
+
+    def publish(
+        self, job: Job, rank: int, lost: int, chunks: "array[int]", server_port: int | None, now: float
+    ) -> Change:
+        """A rank has frozen: it has lost the way of the epoch `lost`, and publishes its next chunks.
+
+        Raises ConflictError if the job has lost another way, or none; or if the rank cannot serve, or not there.
+        """
+        change = self._change(job, lost)
+        known = len(change.published)
+        self._check_port(job, change, rank, server_port)
+        try:
+            change.publish(rank, chunks, server_port)
+        except ConflictError as error:
+            self._states.fail(job, str(error), now)
+            raise
+        if len(change.published) != known:
+            self._states.note_change()
+            self._states.place_if_complete(job)
+        return change
+
+    def give(self, job: Job, rank: int, lost: int, results: Mapping[int, bytes]) -> Change:
+        """A rank gives results that others lack. Raises ConflictError."""
+        change = self._change(job, lost)
+        known = len(change.results)
+        change.give(rank, results)
+        if len(change.results) != known:
+            self._states.note_change()
+        return change
+
+    def resume(self, job: Job, rank: int, epoch: int, now: float) -> None:
+        """A rank has gone on, on the way of `epoch`. Raises ConflictError if ranks cannot go on there."""
+        if job.state == "running" and job.placement.epoch == epoch:
+            return
+        change = job.change
+        if change is None or job.placement.epoch != epoch or not self.ready(job):
+            raise ConflictError(f"{job.title} does not go on on the way of epoch {epoch}")
+        change.resumed.add(rank)
+        if len(change.resumed) == job.workers:
+            self._states.resume(job, now)
+
+    def ready(self, job: Job) -> bool:
+        """Whether ranks can go on: all have frozen, and the new way is there."""
+        change = job.change
+        return change is not None and change.frozen and job.uses(job.placement) and job.placement.ready
+
+    def advance_all(self, now: float) -> None:
+        """See `advance`. To be called when something is there again, before new jobs can take it."""
+        for job in list(self._states.jobs.values()):
+            self.advance(job, now)
+
+    def advance(self, job: Job, now: float) -> None:
+        """Try to find another way for a job, or end it when nothing is left to try."""
+        change = job.change
+        if change is None:
+            return
+        if now - change.began_unbroken >= _LONGEST_S:
+            self._states.fail(job, f"{change.reason}; {self._why_late(job, change)}", now)
+            return
+        while not change.found_by:
+            if not change.options or change.options[0] == FAIL:
+                tried = f"; tried: {', '.join(change.tried)}" if change.tried else ""
+                self._states.fail(job, change.reason + tried, now)
+                return
+            option = change.options[0]
+            try:
+                self._replace(job, option)
+            except RequestError as refused:
+                if isinstance(refused, UnavailableError) and now - change.since < _PATIENCE_S[option]:
+                    return
+                change.tried.append(f"{option} ({refused})")
+                del change.options[0]
+                change.since = now
+            else:
+                change.found_by = option
+
+    def _replace(self, job: Job, option: str) -> None:
+        """Give a job another placement. Raises a RequestError."""
+        lost = job.placement
+        if option == SAME:
+            if away := self._supplies.resources.away(lost.tree):
+                raise UnavailableError(f"switch {away[0]} is not connected")
+            if down := self._supplies.resources.down.intersection(lost.tree.links.values()):
+                raise UnavailableError(f"the link {min(map(str, down))} is down")
+            registered = () if lost.servers is None else lost.servers.registered
+            names = self._supplies.servers.by_name
+            if gone := [server.name for server in registered if server.name not in names]:
+                raise UnavailableError(f"server {gone[0]} is gone")
+        self._states.check_epoch()
+        request = JobRequest(
+            aggregation=lost.aggregation,
+            workers=job.workers,
+            slots=job.slots,
+            name=job.name,
+            creator=job.creator,
+            at=[lost.tree.leaf_of[rank].name for rank in range(job.workers)] if lost.tree.switches else None,
+            colocated=lost.servers is None or not lost.servers.registered,
+            priority=lost.priority,
+            job_class=job.job_class,
+            exact=True,
+        )
+        if option == SERVERS:
+            self._check_reached(job)
+            request = replace(request, aggregation=SERVER, colocated=True, at=None)
+        plan = self._planners.plan(request, self._states.holders, moving=job)
+        if plan.servers is not None and job.change is not None:
+            ports = job.change.server_ports.items()
+            unable = [rank for rank, port in sorted(ports) if port is None and plan.servers.serves(rank)]
+            if unable:
+                raise InvalidRequestError(f"{job.titles(unable)} cannot serve")
+        self._states.replace(job, request, plan)
+
+    def _check_reached(self, job: Job) -> None:
+        """Raise UnavailableError until all ranks have frozen."""
+        change = job.change
+        assert change is not None
+        if not change.frozen:
+            raise UnavailableError(f"{job.titles(change.waiting_for)} cannot be reached")
+
+    def _check_port(self, job: Job, change: Change, rank: int, server_port: int | None) -> None:
+        """Raise ConflictError if the new way needs the server of a rank that has none, or its port is another's."""
+        share = job.placement.servers
+        if server_port is None:
+            if change.found_by and share is not None and share.serves(rank):
+                raise ConflictError(f"{job.titles([rank])} cannot serve")
+            return
+        ip = job.members[rank].ip
+        ports = {member.udp_port for member in job.members.values() if member.ip == ip}
+        ports |= {
+            port
+            for other, port in change.server_ports.items()
+            if port is not None and other != rank and job.members[other].ip == ip
+        }
+        if server_port in ports:
+            raise ConflictError(f"another endpoint of job {job.id} has the UDP port {server_port} there")
+
+    def _change(self, job: Job, lost: int) -> Change:
+        change = job.change
+        if change is None or change.lost != lost:
+            raise ConflictError(f"{job.title} has not just lost the way of epoch {lost}")
+        return change
+
+    def _why_late(self, job: Job, change: Change) -> str:
+        """Why a job has not gone on for so long."""
+        if change.waiting_for:
+            return f"{job.titles(change.waiting_for)} did not stop to change the way within {_LONGEST_S:g} s"
+        late = sorted(set(range(job.workers)) - change.resumed)
+        return f"{job.titles(late)} did not go on within {_LONGEST_S:g} s"
