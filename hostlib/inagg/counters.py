@@ -14,7 +14,7 @@ _GAUGES = frozenset(
         "packet_threads",
         *("longest_wait_s", "longest_wait_context"),
         *("goodput", "peak_rate", "link_rate"),
-        *("window", "window_limit", "in_flight", "unicast_in_a_row"),
+        *("window", "window_limit", "in_flight", "unicast_in_a_row", "silent_chunk"),
         *("least_rtt_s", "srtt_s", "rttvar_s", "rto_s"),
         *("receive_buffer_bytes", "receive_buffer_wanted_bytes"),
     }
@@ -158,6 +158,8 @@ def _difference(start: Mapping[Any, Any], end: Mapping[Any, Any]) -> dict[Any, A
     def of(name: Any, before: Any, now: Any) -> Any:
         if name == "longest_wait":
             return None if now == before else now
+        if name == "changes":
+            return now[len(before or ()) :]
         if isinstance(now, Mapping):
             return _difference(before or {}, now)
         if name in _GAUGES or isinstance(now, bool) or not isinstance(now, int | float):

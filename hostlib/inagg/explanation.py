@@ -299,6 +299,13 @@ def _summary(figures: Mapping[str, Any]) -> list[str]:
             f"of the job's chunks {places['switches']:.0%} were summed in switches, {places['both']:.0%} in part, "
             f"{places['servers']:.0%} in servers"
         )
+    if changes := figures.get("changes"):
+        times = "once" if len(changes) == 1 else f"{len(changes)} times"
+        seconds = sum(change["seconds"] for change in changes)
+        lines.append(
+            f"what sums was lost {times}: {changes[-1]['why']}. Sums went on after {seconds:.1f} s in all, on "
+            f"{changes[-1]['to']}"
+        )
     if (inner := figures["inner_reductions"]) > 0:
         lines.append(f"gloo did {inner} more: types or operations that the switch does not sum")
     return lines

@@ -29,7 +29,14 @@ from pydantic import (
 
 from inagg.base_errors import ConfigurationError
 from inagg_contract.aggregation import COLOCATED, LEASED, AskedAggregation, ServerKind
-from inagg_contract.documents import DEFAULT_JOB_CLASS, HostName, JobClassName, JobName, RackName
+from inagg_contract.documents import (
+    DEFAULT_JOB_CLASS,
+    HostName,
+    JobClassName,
+    JobName,
+    PathLoss,
+    RackName,
+)
 from inagg_contract.lanes import LaneWidth
 from inagg_contract.ranks import host_name, job_name
 
@@ -86,6 +93,17 @@ def _url(text: str | None) -> str | None:
     if not valid or any(map(str.isspace, text)):
         raise ValueError("must be a URL such as http://10.0.0.254:9560")
     return text
+
+
+def _words(value: object) -> object:
+    """Accept text such as "same,servers" for a list."""
+    return tuple(word.strip() for word in value.split(",")) if isinstance(value, str) else value
+
+
+def _once_each(values: tuple[PathLoss, ...]) -> tuple[PathLoss, ...]:
+    if len(set(values)) < len(values):
+        raise ValueError("must name each once")
+    return values
 
 
 def _power_of_two(value: int) -> int:
@@ -212,6 +230,17 @@ class Options(BaseModel):
             "switch, if the controller has a topology file. Ranks that share a host may name the host"
         ),
     ] = None
+    on_path_loss: Annotated[
+        tuple[PathLoss, ...],
+        BeforeValidator(_words),
+        AfterValidator(_once_each),
+        Field(
+            min_length=1,
+            description="what is tried, in order, when what sums for the job is lost: `same` waits 3 s until it is "
+            "there again, `other` takes what else of its kind there is, `servers` has the ranks' processes sum, `fail` "
+            "ends the job. The sums are the same bits. As text `same,servers`. That of rank 0 counts",
+        ),
+    ] = ("same", "other", "servers", "fail")
     fallback: Annotated[
         Literal["server", "error", "inner"],
         Field(
@@ -457,6 +486,8 @@ def markdown_table() -> str:
     """The options as a table for docs/options.md."""
 
     def default(value: Any) -> str:
+        if isinstance(value, tuple):
+            return f"`{','.join(value)}`"
         return "" if value is None else f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
     rows = [

@@ -17,8 +17,8 @@ from inagg.counters import straggler
 from inagg.errors import ControllerError, InaggError, JobRank
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatMonitor
-from inagg.membership.join import _retransmission
 from inagg.membership.own_server import shape_of
+from inagg.membership.way import retransmission
 from inagg.sums.journal import Journal
 from inagg_contract.documents import JobStatus, read
 from tests.controller.heartbeats import Rank, make_heartbeat
@@ -175,7 +175,7 @@ def test_a_transport_can_be_made_of_every_job_that_is_read(document: Any) -> Non
         member=0,
         route=Route(aggregator=("127.0.0.1", status.aggregator.udp_port)),
         sockets=Sockets(local=("127.0.0.1", 0)),
-        policy=_retransmission(status.policy),
+        policy=retransmission(status.policy),
     ).close()
 
 

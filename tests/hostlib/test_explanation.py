@@ -173,6 +173,18 @@ def test_the_longest_wait_stands_beside_the_mean(rank: int | None, late: str) ->
     assert report_of(longest_wait=longest).endswith(f"longest wait of a rank: 25.0 s{late}")
 
 
+def test_the_report_says_where_sums_went_on() -> None:
+    change = {"why": "switch s1 was lost", "to": "4 servers", "seconds": 1.25}
+    report = report_of(changes=[change])
+    assert (
+        "what sums was lost once: switch s1 was lost. Sums went on after 1.2 s in all, on 4 servers" in report
+    )
+    assert "what sums was lost 2 times: switch s1 was lost. Sums went on after 2.5 s" in report_of(
+        changes=[change, change]
+    )
+    assert "Sums went on" not in report_of(changes=[])
+
+
 def test_a_peak_below_the_average_is_not_told() -> None:
     many = {"window_s": 1.0, "bytes_received": 10 * MB}
     assert "in that time, up to 100 Mbit/s; RTT" in report_of(**many)

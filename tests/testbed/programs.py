@@ -67,3 +67,18 @@ def switch_process(testbed: Testbed, name: str) -> NodeProcess:
     wanted = "switch" if testbed.network.fabric.is_star else f"switch {name}"
     (process,) = (one for one in testbed.services if one.name == wanted)
     return process
+
+
+def restart(testbed: Testbed, dead: NodeProcess, name: str) -> None:
+    """Start the switch `name` again. Returns when the controller has made it ready for jobs."""
+    testbed.services.remove(dead)
+    dead.stop()
+    log = testbed.results / f"{name}-{len(list(testbed.results.glob('*.log')))}.log"
+    node = testbed.network.switch_node(name)
+    process = NodeProcess.start(testbed.run, node, dead.name, dead.command, log_path=log)
+    testbed.services.append(process)
+    process.wait_for_line("ready", timeout_s=60)
+    assert testbed.controller is not None
+    controller = testbed.controller
+    wait_until(lambda: controller.health().switch == "connected", "the controller has the switch again", 60)
+    wait_until(lambda: all(link.state == "up" for link in controller.health().links), "links are up", 60)

@@ -15,13 +15,11 @@ import pytest
 
 from inagg_testbed.network.fabric import CONTROL_PORT, Fabric
 from inagg_testbed.network.lifecycle import manifests, tagged_processes
-from inagg_testbed.network.processes import NodeProcess
-from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.network.workers import WorkerGroup
 from tests.testbed.conftest import OpenTestbed
-from tests.testbed.programs import PROGRAM, SUMS, launch, sum_rightly, switch_process
-from tests.waiting import BUSY_S, wait_until
+from tests.testbed.programs import PROGRAM, SUMS, launch, restart, sum_rightly, switch_process
+from tests.waiting import BUSY_S
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
@@ -50,21 +48,6 @@ dist.all_reduce(tensor)
 assert bool((tensor == 4).all())
 dist.destroy_process_group()
 """
-
-
-def restart(testbed: Testbed, dead: NodeProcess, name: str) -> None:
-    """Start the switch `name` again. Returns when the controller has made it ready for jobs."""
-    testbed.services.remove(dead)
-    dead.stop()
-    log = testbed.results / f"{name}-again.log"
-    node = testbed.network.switch_node(name)
-    process = NodeProcess.start(testbed.run, node, dead.name, dead.command, log_path=log)
-    testbed.services.append(process)
-    process.wait_for_line("ready", timeout_s=60)
-    assert testbed.controller is not None
-    controller = testbed.controller
-    wait_until(lambda: controller.health().switch == "connected", "the controller has the switch again", 60)
-    wait_until(lambda: all(link.state == "up" for link in controller.health().links), "links are up", 60)
 
 
 def seconds_until_each_ends(group: WorkerGroup) -> list[float]:

@@ -32,6 +32,7 @@ from tests.waiting import BUSY_S, wait_until
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 WORKERS = 3
+FAILS = {"INAGG_ON_PATH_LOSS": "fail"}  # by default the job goes on elsewhere
 ON_SERVERS = {"INAGG_AGGREGATION": "server", "INAGG_SERVERS": "registered"}
 
 # The controller notices that a server has ended, and tells the ranks.
@@ -167,7 +168,7 @@ def test_servers_with_hosts_of_their_own_train_the_same_weights_as_the_switch(
 
 def test_a_killed_server_ends_the_job_with_its_name(tmp_path: Path) -> None:
     with opened(tmp_path, "bridge", servers=1, environment=ON_SERVERS) as testbed:
-        group = launch(testbed, SUMS)
+        group = launch(testbed, SUMS, FAILS)
         (server,) = (process for process in testbed.services if process.name == "server h4")
         server.signal(signal.SIGKILL)
         began = time.monotonic()
@@ -181,7 +182,7 @@ def test_a_killed_server_ends_the_job_with_its_name(tmp_path: Path) -> None:
 
 
 def test_a_rank_whose_server_fails_ends_the_job_with_the_reason(colocated: Testbed) -> None:
-    group = launch(colocated, WITH_A_SERVER_THAT_FAILS, {"PYTHONPATH": str(ROOT)}, name="failing")
+    group = launch(colocated, WITH_A_SERVER_THAT_FAILS, FAILS | {"PYTHONPATH": str(ROOT)}, name="failing")
     began = time.monotonic()
     with pytest.raises(WorkerFailedError) as caught:
         group.follow(lambda _rank, _event: None, timeout_s=60)

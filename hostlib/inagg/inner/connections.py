@@ -7,6 +7,7 @@ the group if it has appeared while the group was made, and one of its ends is su
 """
 
 import contextlib
+import math
 import os
 import socket
 import struct
@@ -18,7 +19,7 @@ from typing import Any
 
 from inagg.inner.devices import Devices
 from inagg.membership.assembly import Assembly
-from inagg.membership.sockets import tcp_sockets
+from inagg.membership.sockets import TCP_THIN_LINEAR_TIMEOUTS, tcp_sockets
 
 # linux/tcp.h: tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info.
 _CARRIED, _CARRIED_AT = struct.Struct("QQ"), 120
@@ -33,6 +34,7 @@ _PROBING = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 100),
+    (socket.IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1),
 )
 _LOOK_S = 1.0
 
@@ -124,7 +126,8 @@ class _Silence:
         self._seconds: dict[str, float] = {}
 
     def of_hosts(self) -> Mapping[str, float]:
-        """Seconds, by the host's address."""
+        """Seconds, by the host's address. A host that is heard on one connection is not silent: another may wait long
+        for its next attempt, after an outage."""
         with self._lock:
             now = time.monotonic()
             if now - self._looked_at >= _LOOK_S:
@@ -140,7 +143,7 @@ class _Silence:
                 info, host = _info(tcp), ends[1][0]
                 if info[0] == _ESTABLISHED:
                     (silence_ms,) = _SILENCE.unpack_from(info, _SILENCE_AT)
-                    seconds[host] = max(seconds.get(host, 0.0), silence_ms / 1000)
+                    seconds[host] = min(seconds.get(host, math.inf), silence_ms / 1000)
         return seconds
 
 

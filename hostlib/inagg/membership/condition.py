@@ -2,17 +2,20 @@
 """How a rank does: what its heartbeat reports of it, and what it finds out before each beat."""
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 
-from inagg.errors import InaggError, JobRank, describe_loss
+from inagg.errors import InaggError, JobRank, PeerLostError, describe_loss
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatOwner
 from inagg.membership.joined import Joined
-from inagg.membership.mtu_probe import silent_s
+from inagg.membership.mtu_probe import MtuProbe, silent_s
 from inagg.membership.multicast import MulticastWatch
 from inagg.membership.pings import SwitchPings
 from inagg.sums.journal import NO_WAITS, Journal
+from inagg_contract.aggregation import changes_way
 from inagg_contract.documents import LongestWait, Waits
 from inagg_contract.ranks import place
 
@@ -25,16 +28,23 @@ REPORT_S = 1.0
 class Condition(HeartbeatOwner):
     """The condition of one rank. Any thread may call it.
 
-    on_failure: called with the failure that ends the job for this rank.
+    on_failure: called with the failure that ends the job for this rank. on_lost_way: see `HeartbeatOwner.lose_way`.
     """
 
-    def __init__(self, joined: Joined, journal: Journal, on_failure: Callable[[Failure], None]) -> None:
+    def __init__(
+        self,
+        joined: Joined,
+        journal: Journal,
+        on_failure: Callable[[Failure], None],
+        on_lost_way: Callable[[int, str], None] = lambda _epoch, _why: None,
+    ) -> None:
         self._joined = joined
         self._policy = joined.status.policy
         self._journal = journal
         self._on_failure = on_failure
-        self._pings = joined.pings or SwitchPings("", {})
-        self._multicast = MulticastWatch(joined.transport, joined.client, joined.status, joined.rank)
+        self._on_lost_way = on_lost_way
+        self.changed_at: float | None = -math.inf  # None: a change of way is under way
+        self._attend_to_way()
         # rank -> its host and address. Known when all ranks have joined.
         self.places: Mapping[int, str] = {}
         # Returns the ranks whose hosts have not answered for so many seconds, with their addresses.
@@ -42,6 +52,16 @@ class Condition(HeartbeatOwner):
         self._waited_at_first = NO_WAITS  # of the first sum, of the path
         # The sum for which this rank has waited longest: its digest, its number and its text.
         self._longest = (0, 0, "")
+
+    def change_way(self) -> None:
+        """The rank is on another way from now on."""
+        self.changed_at = time.monotonic()
+        self._attend_to_way()
+
+    def _attend_to_way(self) -> None:
+        joined = self._joined
+        self._pings = joined.pings or SwitchPings("", {})
+        self._multicast = MulticastWatch(joined.transport, joined.client, joined.status, joined.rank)
 
     def path_is_tried(self) -> None:
         """The first sum of the job has been done: heartbeats do not count it. See whether multicast passes."""
@@ -73,18 +93,24 @@ class Condition(HeartbeatOwner):
 
     def chunks(self) -> Mapping[str, int] | None:
         """Those of the server in this process."""
-        return None if self._joined.server is None else self._joined.server.chunks()
+        server = self._joined.server
+        return None if server is None else server.chunks()
 
     def before_beat(self) -> Failure | None:
         """Look at multicast, the switches, this process's server and the other ranks' hosts."""
         self._multicast.look()
         self._pings.learn()
-        if self._joined.server is not None and (why := self._joined.server.failure) is not None:
+        status, server = self._joined.status, self._joined.server
+        if server is not None and (why := server.failure) is not None:
+            if changes_way(status.on_path_loss):
+                self._report_lost_way(status.epoch, f"the server in its process has ended: {why}")
+                return None
             self.give_up(f"the server in its process has ended: {why}")
             return Failure(f"the server in this process has ended: {why}", ())
         limit = silent_s(self._policy)
-        silent = self.silent_hosts(limit)
+        silent = self.silent_hosts(limit) if self._is_steady(2 * limit) else {}
         if not silent:
+            self._look_for_silence()
             return None
         places = {rank: self.places.get(rank) or place(None, ip) for rank, ip in silent.items()}
         reason = (
@@ -92,6 +118,37 @@ class Condition(HeartbeatOwner):
         )
         self.give_up(f"it has {describe_loss([*silent], reason, places)}")
         return Failure(reason, tuple(silent), places)
+
+    def _is_steady(self, seconds: float) -> bool:
+        """Whether the last change of way was so long ago. The network may have been away before."""
+        return self.changed_at is not None and time.monotonic() - self.changed_at >= seconds
+
+    def _look_for_silence(self) -> None:
+        """Report a way that has been silent for long, unless this process was stopped meanwhile."""
+        joined, status = self._joined, self._joined.status
+        chunk = joined.transport.stats()["silent_chunk"]
+        if chunk is None or self.pause():
+            return
+        probe = MtuProbe(joined.transport, joined.client, status, joined.rank)
+        error = probe.unanswered(chunk, silent_s(self._policy), self.places)
+        reason = str(error)
+        if isinstance(error, PeerLostError):
+            reason = describe_loss(error.lost_ranks, error.reason, error.places)
+        self._report_lost_way(status.epoch, reason)
+
+    def _report_lost_way(self, epoch: int, reason: str) -> None:
+        """Tell the controller, which then finds another way. Repeated with each beat until it has."""
+        if self.changed_at is None:
+            return
+        who = self._joined.who
+        try:
+            self._joined.client.lost_way(who.job, who.rank, epoch, reason, timeout_s=REPORT_S)
+        except (InaggError, RuntimeError) as error:  # RuntimeError: the client has been closed
+            _log.warning("%s: could not report to the controller that %s: %s", who, reason, error)
+
+    def lose_way(self, epoch: int, why: str) -> None:
+        """As HeartbeatOwner.lose_way."""
+        self._on_lost_way(epoch, why)
 
     @property
     def switches_down(self) -> Callable[[threading.Event], Sequence[str]]:

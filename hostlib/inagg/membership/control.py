@@ -34,6 +34,7 @@ from inagg_contract.aggregation import COLOCATED, LEASED, SERVER, AskedAggregati
 from inagg_contract.documents import (
     DEFAULT_JOB_CLASS,
     FOREIGN_ADDRESS,
+    LONGEST_REASON,
     MOST_BEATS,
     MOST_BODY_BYTES,
     Beat,
@@ -43,23 +44,30 @@ from inagg_contract.documents import (
     CountedJob,
     Counters,
     CreatedJob,
+    Exchange,
+    Frozen,
     Health,
     Heartbeat,
     JobStatus,
     Loss,
+    LostWay,
     NewJob,
     NewServer,
     NewWorker,
+    PathLoss,
     RankAnswer,
     RankAnswers,
     RankBeat,
     RankBeats,
     RefusedJob,
     RegisteredWorker,
+    ResultDocument,
+    Resumed,
     ServedJobId,
     ServerBeat,
     ServerOrders,
     ServerRegistration,
+    WayChange,
     read,
 )
 
@@ -168,11 +176,12 @@ class ControlClient:
         servers: ServerKind = COLOCATED,
         priority: int = 0,
         job_class: str = DEFAULT_JOB_CLASS,
+        on_path_loss: Sequence[PathLoss] = (),
     ) -> JobStatus:
         """Create a job of `workers` ranks (1 to 4096); ask for `slots` slots (a power of two, at least 2).
 
         hosts: the IPv4 address of each rank's host, by rank. A controller of several switches needs them.
-        aggregation, servers, priority, job_class: as in `Options`.
+        aggregation, servers, priority, job_class, on_path_loss: as in `Options`.
         """
         body = NewJob.model_construct(
             workers=workers,
@@ -183,6 +192,7 @@ class ControlClient:
             servers=servers,
             priority=priority,
             job_class=job_class,
+            on_path_loss=list(on_path_loss),
         )
         document = self._request("POST", "/jobs", body=body, timeout_s=self.setup_s, repeat="unsent")
         created = self._read(CreatedJob, document, "a new job")
@@ -261,9 +271,9 @@ class ControlClient:
         """Have the job's results sent to each worker's own address. Repeating it changes nothing."""
         return self._job("POST", job, "/unicast", timeout_s=timeout_s)
 
-    def serving(self, job: int, rank: int) -> JobStatus:
+    def serving(self, job: int, rank: int, *, timeout_s: float | None = None) -> JobStatus:
         """Say that the server in this rank's process admits the job's packets."""
-        return self._job("POST", job, f"/workers/{rank}/serving", timeout_s=self.setup_s)
+        return self._job("POST", job, f"/workers/{rank}/serving", timeout_s=timeout_s or self.setup_s)
 
     def wait_running(
         self,
@@ -294,7 +304,8 @@ class ControlClient:
                 check()
                 continue
             registered = len(status.registered) == status.workers and status.state == "joining"
-            if status.state == "running" or (until == "registered" and registered):
+            begun = ("running", "changing") if until == "running" else ("running",)
+            if status.state in begun or (until == "registered" and registered):
                 return status
             named: dict[str, Any] = {"job": job, "job_name": status.name}
             if status.state != "joining":
@@ -316,6 +327,64 @@ class ControlClient:
                     "whether they were given the same job.",
                     **named,
                 )
+
+    def lost_way(
+        self, job: int, rank: int, epoch: int, reason: str, *, timeout_s: float | None = None
+    ) -> JobStatus:
+        """Report that what sums for the job does not answer. epoch: of the way."""
+        body = LostWay.model_construct(epoch=epoch, reason=reason[:LONGEST_REASON])
+        return self._job("POST", job, f"/workers/{rank}/lost-way", body=body, timeout_s=timeout_s)
+
+    def frozen(
+        self,
+        job: int,
+        rank: int,
+        epoch: int,
+        chunks: bytes,
+        server_udp_port: int | None,
+        *,
+        hold_s: float,
+        timeout_s: float,
+    ) -> WayChange:
+        """Publish the next chunks of this rank, which has frozen, because the job has lost the way of `epoch`.
+
+        chunks, server_udp_port: as in Frozen. hold_s: how long the controller waits for other ranks.
+        """
+        body = Frozen.model_construct(epoch=epoch, chunks=chunks, server_udp_port=server_udp_port)
+        return self._change(job, rank, "frozen", body, hold_s, timeout_s)
+
+    def exchange(
+        self,
+        job: int,
+        rank: int,
+        epoch: int,
+        given: Sequence[tuple[int, bytes]],
+        wanted: Sequence[int],
+        *,
+        hold_s: float,
+        timeout_s: float,
+    ) -> WayChange:
+        """Give results (chunk, datagram) that others lack, and get those that this rank wants; after frozen()."""
+        body = Exchange.model_construct(
+            epoch=epoch,
+            given=[
+                ResultDocument.model_construct(chunk=chunk, datagram=datagram) for chunk, datagram in given
+            ],
+            wanted=list(wanted),
+        )
+        return self._change(job, rank, "results", body, hold_s, timeout_s)
+
+    def resumed(self, job: int, rank: int, epoch: int, *, timeout_s: float | None = None) -> JobStatus:
+        """Report that this rank has gone on, on the way of `epoch`."""
+        body = Resumed.model_construct(epoch=epoch)
+        return self._job("POST", job, f"/workers/{rank}/resumed", body=body, timeout_s=timeout_s)
+
+    def _change(
+        self, job: int, rank: int, step: str, body: BaseModel, hold_s: float, timeout_s: float
+    ) -> WayChange:
+        path, params = f"/jobs/{job}/workers/{rank}/{step}", {"timeout_s": hold_s}
+        document = self._request("POST", path, job=job, body=body, params=params, timeout_s=timeout_s)
+        return self._read(WayChange, document, "a change of way")
 
     def heartbeat(
         self, job: int, rank: int, report: Report | None = None, *, timeout_s: float | None = None
@@ -511,7 +580,9 @@ class ControlClient:
         timeout_s: float | None = None,
         repeat: _Repeat = "always",
     ) -> Any:
-        document = None if body is None else body.model_dump(exclude_unset=True, exclude_none=True)
+        document = (
+            None if body is None else body.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        )
 
         def attempt(remaining: float) -> httpx.Response:
             timeout = httpx.Timeout(remaining, connect=min(remaining, _CONNECT_TIMEOUT_S))

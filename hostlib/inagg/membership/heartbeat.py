@@ -173,6 +173,9 @@ class HeartbeatOwner:
         of each heartbeat."""
         return None
 
+    def lose_way(self, epoch: int, why: str) -> None:
+        """The job has lost the way of this epoch. Called with each answer that says so."""
+
     def before_beat(self) -> Failure | None:
         """Why this rank cannot go on, if it has found out. Called before each regular beat."""
         return None
@@ -240,6 +243,12 @@ class RankHeartbeat:
     def switches_down(self) -> Callable[[threading.Event], Sequence[str]]:
         """As `HeartbeatOwner.switches_down`."""
         return self._owner.switches_down
+
+    @property
+    def silence_s(self) -> float:
+        """For how long the controller has not answered."""
+        with self._lock:
+            return self._monitor.silence(time.monotonic())
 
     def start(self) -> None:
         """Begin to beat. The first beat is due within an interval."""
@@ -329,6 +338,8 @@ class RankHeartbeat:
     def _note(self, beat: Heartbeat, asked: tuple[int, int] | None) -> bool:
         """Keep what an answer says. Returns whether the controller looks for a difference, and does not ask again: it
         asks for several calls, or for a part of those that it asked for (`asked`)."""
+        if beat.lost_way is not None:
+            self._owner.lose_way(beat.lost_way, beat.lost_why or "")
         ask = None if beat.ask is None else (beat.ask.first, beat.ask.last)
         self._asked, self.waits, self.chunks = ask, beat.waits, beat.chunks
         if ask is None or ask == asked:

@@ -3,36 +3,41 @@
 
 import contextlib
 import logging
-import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from itertools import zip_longest
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from torch.distributed import DistStoreError
 
-from inagg._core import RetransmissionPolicy, Route, Server, Sockets, Transport, check_lanes
+from inagg._core import Transport, check_lanes
 from inagg.errors import ConfigurationError, InaggError, JobError, JobRank
 from inagg.membership.assembly import Assembly, describe
 from inagg.membership.condition import give_up_on
 from inagg.membership.control import ControlClient
 from inagg.membership.interface import interface_of, source_address
 from inagg.membership.joined import Joined
-from inagg.membership.mtu_probe import silent_s
-from inagg.membership.multicast import open_socket
-from inagg.membership.own_server import OwnServer, bind, is_at_home, servers_of, shape_of
+from inagg.membership.own_server import OwnServer, bind
 from inagg.membership.packet_threads import packet_threads, sharing
 from inagg.membership.pings import SwitchPings
 from inagg.membership.room import create_job
 from inagg.membership.session import Session
-from inagg.options import Options, parse_cpus
+from inagg.membership.way import confined_to, sockets_of, way_of
+from inagg.options import Options
 from inagg.sums.reduction import Callback
-from inagg_contract.aggregation import COLOCATED, LEASED, SERVER, SHARED, uses_servers, uses_switches
-from inagg_contract.documents import JobStatus, Policy, RegisteredWorker
+from inagg_contract.aggregation import (
+    COLOCATED,
+    LEASED,
+    SERVER,
+    SHARED,
+    changes_way,
+    uses_servers,
+    uses_switches,
+)
+from inagg_contract.documents import JobStatus, RegisteredWorker
 from inagg_contract.ranks import name_job, name_ranks, place
 
 _log = logging.getLogger(__name__)
@@ -336,34 +341,6 @@ def _check_others(ranks: Assembly, who: JobRank) -> None:
         raise JobError(f"{title} could not join: {reason}", **who._asdict())
 
 
-@contextlib.contextmanager
-def _join_multicast(
-    client: ControlClient, status: JobStatus, rank: int, address: str, count: int
-) -> Iterator[list[socket.socket]]:
-    """A socket for the job's results for each packet thread. If this host cannot have them, there are none, and the job
-    changes to unicast."""
-    if status.results is None or status.aggregator is None:
-        yield []
-        return
-    aggregator = (status.aggregator.ip, status.aggregator.udp_port)
-    with contextlib.ExitStack() as undo:
-        sockets: list[socket.socket] = []
-        try:
-            for _ in range(count):
-                sockets.append(undo.enter_context(open_socket(status.results, address, aggregator)))
-        except OSError as error:
-            _log.warning(
-                "%s: cannot receive multicast at %s (%s), so the switch sends a copy of each result to each worker",
-                JobRank(status.id, status.name, rank),
-                status.results.ip,
-                error.strerror,
-            )
-            undo.close()
-            sockets = []
-            client.unicast(status.id, timeout_s=client.setup_s)
-        yield sockets
-
-
 def _begin(
     client: ControlClient,
     status: RegisteredWorker,
@@ -379,52 +356,31 @@ def _begin(
             status.id, rank, max(policy.heartbeat_interval_s, _BEATS_PART * policy.heartbeat_timeout_s)
         )
         undo.callback(presence.close)
-        results: list[socket.socket] = []
-        aggregator: tuple[str, int] | None = None
-        own_server: Server | None = None
-        if status.aggregator is not None:
-            # No result comes before this rank has contributed to it.
-            results = undo.enter_context(_join_multicast(client, status, rank, ends.address, threads))
-            aggregator = (status.aggregator.ip, status.aggregator.udp_port)
-        if status.aggregation == LEASED:
-            route = Route(aggregator=aggregator, roots=status.roots, threads=status.threads)
-        else:
+        if uses_servers(status.aggregation):
             job = _reach_servers(client, status, ends.own, options.setup_timeout_s, check)
-            servers = [(server.ip, server.udp_port) for server in servers_of(job, rank)]
-            route = Route(aggregator=aggregator, servers=servers, threads=status.threads)
-            serves = any(server.rank == rank for server in job.servers)
-            if ends.own is not None and serves and is_at_home(job):
-                own_server = ends.own.server
             status = status.model_copy(update={"servers": job.servers, "members": job.members})
-        more = undo.enter_context(sharing(ends.udp, threads))
-        (own_fd, results_fd), *further = zip_longest(
-            (udp.fileno() for udp in (ends.udp, *more)), (udp.fileno() for udp in results)
-        )
-        sockets = Sockets(socket_fd=own_fd, results_fd=results_fd, more=further)
-        with confined_to(options.cpus):
+        udp = [ends.udp, *undo.enter_context(sharing(ends.udp, threads))]
+        # No result comes before this rank has contributed to it.
+        with sockets_of(client, status, rank, udp) as sockets, confined_to(options.cpus):
             transport = Transport(
-                shape_of(status),
+                **way_of(status, ends.own),
                 rank=rank,
-                member=status.member,
-                route=route,
                 sockets=sockets,
-                own_server=own_server,
-                policy=_retransmission(policy),
                 spin_s=options.spin_us * 1e-6,
+                keeps_results=changes_way(status.on_path_loss),
             )
-        for udp in (ends.udp, *more, *results):  # the transport owns them
-            udp.detach()
         undo.pop_all()
-    return Joined(client, status, rank, transport, presence, SwitchPings.of(status), ends.link_rate, ends.own)
-
-
-def _retransmission(policy: Policy) -> RetransmissionPolicy:
-    return RetransmissionPolicy(
-        rto_initial_s=policy.rto_initial_s,
-        rto_min_s=policy.rto_min_s,
-        rto_max_s=policy.rto_max_s,
-        give_up_s=policy.give_up_s,
-        silent_s=silent_s(policy),
+    return Joined(
+        client,
+        status,
+        rank,
+        transport,
+        presence,
+        SwitchPings.of(status),
+        ends.link_rate,
+        ends.own,
+        udp,
+        options.cpus,
     )
 
 
@@ -442,28 +398,3 @@ def _reach_servers(
             own.serve(job, index)
             client.serving(job.id, status.rank)
     return job
-
-
-@contextlib.contextmanager
-def confined_to(cpus: str | None) -> Iterator[None]:
-    """Threads that start in the block run on these processors. At its end the calling thread gets its own back.
-
-    cpus: as `Options.cpus`; None changes nothing.
-
-    Raises:
-        ConfigurationError: this process may run on none of them.
-    """
-    if cpus is None:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, parse_cpus(cpus))
-    except (OSError, OverflowError) as error:
-        raise ConfigurationError(
-            f"cpus: this process may run on none of the processors {cpus!r}; choose from {sorted(before)}"
-        ) from error
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a rank has once it has joined a job."""
 
+import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inagg._core import Transport
@@ -12,13 +14,14 @@ from inagg.membership.presence import Presence
 from inagg_contract.documents import JobStatus
 
 
-@dataclass(frozen=True)
+@dataclass
 class Joined:
-    """Belongs to one session, which closes it.
+    """Belongs to one session, which closes it. A change of way replaces status, pings and server.
 
     status: of the job, with its servers. pings: of the job's switches; without them this rank does not notice that a
     switch is down, but the controller does. link_rate: of the interface, in bits per second; None: unknown. server: of
-    this process; None if it serves no share of the job.
+    this process, if it serves a share of the job or may have to. udp: the sockets of the packet threads, which have
+    duplicates. cpus: as `Options.cpus`.
     """
 
     client: ControlClient
@@ -29,6 +32,8 @@ class Joined:
     pings: SwitchPings | None = None
     link_rate: float | None = None
     server: OwnServer | None = None
+    udp: Sequence[socket.socket] = ()
+    cpus: str | None = None
 
     @property
     def who(self) -> JobRank:

@@ -59,7 +59,7 @@ class OwnServer:
             self._shared = shared
             self._shared.users += 1
         self.udp_port = self._shared.udp_port
-        self._job: tuple[int, int] | None = None  # number and epoch
+        self._jobs: list[tuple[int, int]] = []  # number and epoch; what it serves, the last one now
         self._chunks: dict[str, int] | None = None
         self._closed = False
 
@@ -73,7 +73,13 @@ class OwnServer:
             self._shared.server.serve(shape_of(job), _parts_of(job, index), servers=len(job.servers))
         except RuntimeError as error:
             raise JobError(f"this process cannot serve the job: {error}", job=job.id) from error
-        self._job = job.id, job.epoch
+        self._jobs.append((job.id, job.epoch))
+
+    def drop_earlier(self) -> None:
+        """Stop serving the job on its earlier ways."""
+        while len(self._jobs) > 1:
+            with contextlib.suppress(RuntimeError):  # it has failed, or the interpreter's exit has closed it
+                self._shared.server.drop(*self._jobs.pop(0))
 
     @property
     def server(self) -> Server:
@@ -89,8 +95,8 @@ class OwnServer:
         """How many chunks of the job this server has completed, by where they were summed; None if it serves none."""
         # After it has ended, and in a child process, they stay as they were.
         with contextlib.suppress(RuntimeError):
-            if self._job is not None and not self._closed:
-                self._chunks = self._shared.server.chunks(*self._job)
+            if self._jobs and not self._closed:
+                self._chunks = self._shared.server.chunks(*self._jobs[-1])
         return self._chunks
 
     def linger(self, client: ControlClient, job: int) -> None:
@@ -109,9 +115,9 @@ class OwnServer:
         if self._closed or self._key[0] != os.getpid():
             return
         self._closed = True
-        if self._job is not None:
+        for job in self._jobs:
             with contextlib.suppress(RuntimeError):  # it has failed, or the interpreter's exit has closed it
-                self._shared.server.drop(*self._job)
+                self._shared.server.drop(*job)
         with _sharing:
             self._shared.users -= 1
             if self._shared.users > 0:

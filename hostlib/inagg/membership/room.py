@@ -47,6 +47,7 @@ def create_job(
         priority=options.priority,
         name=options.own_job_name,
         job_class=options.job_class,
+        on_path_loss=options.on_path_loss,
     )
     try:
         return wait_for_room(partial(create, aggregation=options.aggregation), options.wait_s, check)

@@ -2,7 +2,9 @@
 """A rank's membership of one job: its sums, its heartbeat, its end. `join` makes it."""
 
 import logging
+import math
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,15 +13,17 @@ from typing import Any, Literal
 from inagg._core import EngineError
 from inagg.errors import InaggError, IntegrityError, JobError, PeerLostError, describe_loss
 from inagg.membership.beating import BeatTimes
+from inagg.membership.change import Changed, OverError, go_on
 from inagg.membership.condition import REPORT_S, Condition
 from inagg.membership.heartbeat import Failure, RankHeartbeat
 from inagg.membership.joined import Joined
 from inagg.membership.mtu_probe import MtuProbe, silent_s
+from inagg.membership.own_server import OwnServer
 from inagg.membership.standing import GaveUp, Phase, Standing
 from inagg.sums.journal import Journal
 from inagg.sums.queue import SumQueue
 from inagg.sums.reduction import Callback
-from inagg_contract.aggregation import SERVER
+from inagg_contract.aggregation import SERVER, changes_way
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +32,7 @@ FORKED = (
     "group in the parent only."
 )
 _DRAIN_S = 3.0  # a rank that leaves gives up its unfinished sums after this time without a packet
+_CHANGE_S = 30.0  # a change of way takes no longer
 
 
 class Session:
@@ -45,16 +50,17 @@ class Session:
         self.id = status.id
         self.rank = joined.rank
         self._who = joined.who
-        self.aggregation = status.aggregation
         self._joined = joined
         self._client = joined.client
         self._policy = status.policy
         self._transport = joined.transport
-        self._server = joined.server
         self._on_failure = on_failure
         self._joined_by = os.getpid()
         self._standing = Standing()
-        self._probe = MtuProbe(joined.transport, joined.client, status, joined.rank)
+        self._changing = threading.Lock()  # guards what follows
+        self._changer: threading.Thread | None = None
+        self._changes: list[Changed] = []
+        self._told_at = -math.inf  # when the controller last said that the job changes its way
         self.journal = Journal()
         self.sums = SumQueue(
             self,
@@ -64,11 +70,25 @@ class Session:
             slots=status.slots,
             journal=self.journal,
         )
-        self._condition = Condition(joined, self.journal, self._job_failed)
+        self._condition = Condition(joined, self.journal, self._job_failed, self._lose_way)
         self._heartbeat = RankHeartbeat(
             joined.client, joined.who, BeatTimes.of(self._policy), self._condition, self.journal
         )
         self._heartbeat.start()
+
+    @property
+    def aggregation(self) -> str:
+        """What sums now, as `Options.aggregation`."""
+        return self._joined.status.aggregation
+
+    @property
+    def _server(self) -> OwnServer | None:
+        """That of this process, if it serves the job now."""
+        return self._joined.server
+
+    @property
+    def _probe(self) -> MtuProbe:
+        return MtuProbe(self._transport, self._client, self._joined.status, self.rank)
 
     @property
     def path(self) -> Literal["switch", "server"]:
@@ -109,7 +129,7 @@ class Session:
 
         ``waits`` is how long each rank has waited for others, ``chunks`` where the job's chunks were summed, from the
         last heartbeats; ``places`` where the ranks are; ``server_chunks`` is what the server in this process
-        knows of its chunks.
+        knows of its chunks. ``changes`` are those of the way (`Changed`).
         """
         chunks = self._heartbeat.chunks
         waits = {rank: waited.model_dump() for rank, waited in sorted(self._heartbeat.waits.items())}
@@ -125,6 +145,7 @@ class Session:
             "server_chunks": self._condition.chunks(),
             "waits": waits,
             "places": dict(self.places),
+            "changes": [change.as_dict() for change in self._changes],
         }
 
     def catch_up(self) -> None:
@@ -141,6 +162,54 @@ class Session:
                 and all(waited.sums >= done for waited in waits.values())
             ),
         )
+
+    # --- changes of way
+
+    def _lose_way(self, epoch: int, why: str) -> None:
+        """Take this rank to the next way, in a thread, if it is on that of the epoch. Repeating it changes nothing."""
+        self._told_at = time.monotonic()
+        with self._changing:
+            if self._changer is not None or epoch < self._joined.status.epoch or self._over:
+                return
+            changer = threading.Thread(
+                target=self._change, args=(epoch, why), name="inagg-change", daemon=True
+            )
+            changer.start()
+            self._changer = changer
+
+    def _change(self, lost: int, why: str) -> None:
+        self._condition.changed_at = None
+        try:
+            change = go_on(self._joined, lost, why, lambda: self._over)
+            self._condition.change_way()
+            self._changes.append(change)
+            _log.warning(
+                "%s: %s. Sums go on, on %s, after %.1f s", self._who, change.why, change.to, change.seconds
+            )
+        except OverError as over:
+            _log.debug("%s: no change of way: %s", self._who, over)  # heartbeats say why
+        except (EngineError, InaggError) as error:
+            if not self._over:
+                self.fail(f"could not change its way: {error}")
+        except Exception as error:
+            _log.exception("%s: could not change its way", self._who)
+            self.fail(f"could not change its way: {type(error).__name__}: {error}")
+        finally:
+            with self._changing:
+                self._changer = None
+
+    @property
+    def _over(self) -> bool:
+        return self._standing.state.phase is not Phase.MEMBER
+
+    def _await_change(self, timeout_s: float) -> bool:
+        """Wait for a change under way, for at most so long. Returns whether there was one."""
+        with self._changing:
+            changer = self._changer
+        if changer is None or changer is threading.current_thread():
+            return False
+        changer.join(timeout_s)
+        return True
 
     # --- the end
 
@@ -169,13 +238,32 @@ class Session:
         if self.failure is None:
             if cause is not None:
                 time.sleep(max(0.0, since + self._policy.heartbeat_interval_s - time.monotonic()))
-            elif (left := self.sums.drain(_DRAIN_S)) > 0:
+            elif (left := self._drain()) > 0:
                 cause = f"left while {left} of its sums {'was' if left == 1 else 'were'} not done"
             elif self._server is not None and (why := self._server.failure) is not None:
                 cause = f"the server in its process has ended: {why}"  # other ranks may lack its results
         if cause is not None:
             self.fail(cause)
         self.close()
+
+    def _drain(self) -> int:
+        """Wait for sums under way, on whatever way. Returns how many were not done."""
+        silent_s = self._transport.stats()["silent_s"]
+        left = self.sums.drain(_DRAIN_S)
+        if not changes_way(self._joined.status.on_path_loss):
+            return left
+        end = time.monotonic() + _CHANGE_S
+        while left > 0 and self.failure is None and time.monotonic() < end:
+            changed = self._await_change(_CHANGE_S)
+            # Perhaps nobody knows yet that the way is lost, or other ranks have not gone on.
+            silent = self._transport.stats()["silent_s"] > silent_s or self._heartbeat.silence_s >= _DRAIN_S
+            told = time.monotonic() - self._told_at < _DRAIN_S
+            if not (changed or silent or told):
+                break
+            silent_s = self._transport.stats()["silent_s"]
+            left = self.sums.drain(_DRAIN_S)
+        self._await_change(_CHANGE_S)
+        return left
 
     def close(self) -> None:
         """Leave the job at once. Unfinished sums fail. Closing twice changes nothing."""
@@ -196,11 +284,14 @@ class Session:
             _log.warning("%s: could not leave at the controller: %s", self._who, error)
         finally:
             self._transport.close()
+            self._await_change(_DRAIN_S)
             self.sums.close()
             if self._server is not None:
                 self._server.close()
             if self._joined.presence is not None:
                 self._joined.presence.close()
+            for udp in self._joined.udp:
+                udp.close()
             self._client.close()
             # It refers to the group. Without it the group, and its connections, end with the program's last reference.
             self._on_failure = lambda: None

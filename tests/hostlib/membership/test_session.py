@@ -27,10 +27,11 @@ from inagg.errors import (
     JobError,
 )
 from inagg.membership.assembly import Assembly
-from inagg.membership.join import _Agreed, _enter, confined_to
+from inagg.membership.join import _Agreed, _enter
 from inagg.membership.joined import Joined
 from inagg.membership.presence import Presence, TcpPresence
 from inagg.membership.session import Session
+from inagg.membership.way import confined_to
 from inagg.options import Options, StagedOptions
 from inagg.sums.reduction import Reduction
 from inagg.sums.work import SwitchWork

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes one rank of a job that has lost its way to the next one (docs/protocol.md, 6.4).
+
+The ranks meet at the controller: each publishes what it has, gets what it lacks, and learns where sums go on.
+"""
+
+import logging
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from inagg.errors import ConfigurationError, ControllerRefusedError, ControllerUnreachableError, JobError
+from inagg.membership.joined import Joined
+from inagg.membership.own_server import OwnServer
+from inagg.membership.pings import SwitchPings
+from inagg.membership.way import confined_to, index_of, sockets_of, way_of
+from inagg_contract.aggregation import LEASED
+from inagg_contract.documents import MOST_RESULT_BYTES, JobStatus, RegisteredWorker, WayChange
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+# A server keeps a set of ranks in 64 bits.
+_MOST_SERVED = 64
+# How long the controller may hold an answer, and how long one may take. An outage of the network then costs little more
+# than it takes itself.
+_HOLD_S = 0.5
+_CONFLICT = 409
+# Requests that the controller refuses for now: it is busy.
+_BUSY = (408, 429, 503)
+_PAUSE_S = 0.1
+# Of one request, so that its body is not too large.
+_MOST_GIFTS, _MOST_WANTED = 2048, 4096
+_PATIENCE_S = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A change of way of one rank.
+
+    why: the reason. at: when this rank learned of it, in seconds since the epoch (time.time). seconds: from the loss of
+    the way, as the controller saw it, until this rank went on. to: what sums now. filled: results that this rank got
+    from others. given: those that it gave.
+    """
+
+    why: str
+    at: float
+    seconds: float
+    to: str
+    filled: int
+    given: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `stats`."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class OverError(Exception):
+    """The job has ended, or this rank has left it, before the change was done."""
+
+
+def go_on(joined: Joined, lost: int, why: str, over: Callable[[], bool]) -> Changed:
+    """Take a rank to its job's next way, and return when it has gone on.
+
+    lost: the epoch of the way that the job has lost. over: whether to give up.
+
+    Raises:
+        OverError: it is over.
+        EngineError: the transport has failed or was closed.
+        InaggError: the controller refuses it.
+    """
+    return _Change(joined, lost, why, over).go_on()
+
+
+class _Change:
+    def __init__(self, joined: Joined, lost: int, why: str, over: Callable[[], bool]) -> None:
+        self._joined = joined
+        self._client = joined.client
+        self._transport = joined.transport
+        self._job, self._rank = joined.status.id, joined.rank
+        self._lost, self._why, self._over = lost, why, over
+        self._filled = self._given = 0
+        self._lost_for_s = 0.0
+        self._own = self._server()
+
+    def _server(self) -> OwnServer | None:
+        """The server in this process, which may have to serve."""
+        joined = self._joined
+        if joined.server is not None and joined.server.failure is None:
+            return joined.server
+        if joined.status.workers > _MOST_SERVED or len(joined.udp) != 1:
+            return None
+        try:
+            with confined_to(joined.cpus):
+                return OwnServer(joined.udp[0].getsockname()[0], joined.client.base_url, joined.cpus)
+        except (ConfigurationError, OSError) as error:
+            _log.warning("%s: this process cannot serve its job: %s", joined.who, error)
+            return None
+
+    def go_on(self) -> Changed:
+        at = time.time()
+        way: RegisteredWorker | None = None
+        try:
+            while way is None:
+                self._publish(self._transport.freeze())
+                way = self._meet()
+            ready_at = time.monotonic()
+            arguments = way_of(way, self._own)
+            with sockets_of(self._client, way, self._rank, self._joined.udp) as sockets:
+                self._transport.go_on(**arguments, sockets=sockets)
+        except BaseException:
+            if self._own is not self._joined.server and self._own is not None:
+                self._own.close()
+            raise
+        seconds = self._lost_for_s + time.monotonic() - ready_at
+        self._take(way)
+        self._tell(self._client.resumed, way.epoch)
+        return Changed(self._why, at, seconds, _name(way), self._filled, self._given)
+
+    def _publish(self, chunks: Sequence[int]) -> None:
+        """Publish the next chunks, and wait until all ranks have."""
+        numbers = array("I", chunks)
+        numbers.byteswap()
+        packed = numbers.tobytes()
+        port = None if self._own is None else self._own.udp_port
+        while True:
+            change = self._ask(self._client.frozen, self._lost, packed, port, hold_s=_HOLD_S)
+            if self._is_current(change) and change.frozen:
+                return
+
+    def _meet(self) -> RegisteredWorker | None:
+        """Give and get results until this rank can go on. Returns where; None if that way has been lost too."""
+        wanted: set[int] = set()
+        given: list[tuple[int, bytes]] = []
+        first, serves = True, 0
+        while True:
+            hold_s = 0 if first else _HOLD_S
+            asked = sorted(wanted)[:_MOST_WANTED]
+            change = self._ask(self._client.exchange, self._lost, given, asked, hold_s=hold_s)
+            if not self._is_current(change):
+                return None
+            self._given += len(given)
+            if first:
+                first, wanted = False, set(change.lacks)
+            for result in change.results:
+                if result.chunk in wanted:
+                    self._fill(result.chunk, result.datagram)
+                    wanted.discard(result.chunk)
+            given = self._gifts(change.gives)
+            way = change.way
+            if way is not None and way.epoch != serves and self._own is not None:
+                serves = way.epoch
+                index = index_of(way, self._rank)
+                if index is not None:
+                    self._own.serve(way, index)
+                    self._tell(self._client.serving)
+            if way is not None and change.ready and not wanted and not given:
+                return way
+
+    def _gifts(self, chunks: Sequence[int]) -> list[tuple[int, bytes]]:
+        """The results of chunks, as many as fit into a request."""
+        gifts, room = [], MOST_RESULT_BYTES
+        for chunk in chunks[:_MOST_GIFTS]:
+            datagram = self._transport.kept(chunk)
+            room -= len(datagram)
+            if room < 0:
+                break
+            gifts.append((chunk, datagram))
+        return gifts
+
+    def _fill(self, chunk: int, datagram: bytes) -> None:
+        if not self._transport.fill(datagram):
+            raise JobError(f"the result of chunk {chunk} that another rank has kept is not right")
+        self._filled += 1
+
+    def _is_current(self, change: WayChange) -> bool:
+        """False if the job has lost another way meanwhile. Raises OverError if it has ended."""
+        if change.state not in ("changing", "running"):
+            raise OverError(change.reason)
+        if change.lost is None:
+            raise JobError("the controller knows of no change of way")
+        self._lost_for_s = change.lost_for_s
+        same, self._lost = change.lost == self._lost, change.lost
+        return same
+
+    def _ask(self, request: Callable[..., _T], *arguments: object, **options: object) -> _T:
+        """Make a request of this rank, repeatedly until the controller answers."""
+        while not self._over():
+            try:
+                return request(self._job, self._rank, *arguments, timeout_s=_PATIENCE_S, **options)
+            except ControllerUnreachableError:
+                continue
+            except ControllerRefusedError as refused:
+                if refused.status not in _BUSY:
+                    raise
+                time.sleep(_PAUSE_S)
+            except RuntimeError:  # the client has been closed
+                break
+        raise OverError("it is over")
+
+    def _tell(self, request: Callable[..., JobStatus], *arguments: object) -> None:
+        """The same for a request that is void if the way has been lost meanwhile. Later answers say so."""
+        try:
+            self._ask(request, *arguments)
+        except ControllerRefusedError as refused:
+            if refused.status != _CONFLICT:
+                raise
+
+    def _take(self, way: RegisteredWorker) -> None:
+        """The rank is on the new way."""
+        joined, before = self._joined, self._joined.server
+        serves = self._own is not None and index_of(way, self._rank) is not None
+        joined.server = self._own if serves else None
+        joined.status, joined.pings = way, SwitchPings.of(way)
+        for server in {before, self._own} - {joined.server, None}:
+            assert server is not None
+            server.close()
+        if joined.server is not None:
+            joined.server.drop_earlier()
+
+
+def _name(way: RegisteredWorker) -> str:
+    """What sums: "leaf1, spine1", "4 servers", "s1 and 2 servers"."""
+    parts = [", ".join(switch.switch for switch in way.tree)] if way.tree else []
+    if way.aggregation != LEASED:
+        parts.append(f"{len(way.servers)} server{'' if len(way.servers) == 1 else 's'}")
+    return " and ".join(parts)
