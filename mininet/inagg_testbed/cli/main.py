@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import time
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -105,12 +106,22 @@ def demo(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
     threads: ThreadsOption = None,
+    fault: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PART@STEPS",
+            help="One more run, in which a switch is killed at each of these steps and started again: switch@20 or "
+            "switch@20,40, or spine2@20 where there are several. With it --quick runs 30 steps.",
+        ),
+    ] = None,
 ) -> None:
     """Train a model through the switch, and over gloo beside it.
 
-    Writes RESULTS/demo/summary.json, plots and report.html. Exit status 1 if injected loss changed a weight.
+    Writes RESULTS/demo/summary.json, plots and report.html. Exit status 1 if injected loss or a fault changed a weight.
 
     Example: inagg demo --quick
+
+    Example: inagg demo --quick --fault switch@20
     """
     with errors_explained():
         fabric = chosen_fabric(topology, workers, rank_order, uplink)
@@ -123,8 +134,15 @@ def demo(
             verdicts,
             write_report,
         )
-        from inagg_testbed.demo.run import ALL_RUNS, GLOO, Demo, run_demo, summary
+        from inagg_testbed.demo.run import ALL_RUNS, GLOO, INAGG_32, Demo, Fault, run_demo, summary
 
+        steps = (12 if fault is None else 30) if quick else steps
+        runs = (GLOO,) if switch == "bridge" else ALL_RUNS
+        if fault is not None:
+            if switch == "bridge":
+                raise ConfigurationError("--fault: bridges sum nothing, so there is nothing to kill")
+            killed = Fault.parse(fault, steps, fabric)
+            runs = (*runs, replace(INAGG_32, name="inagg32-fault", fault=killed))
         what = Demo(
             switch=switch,
             workers=fabric.size,
@@ -133,9 +151,9 @@ def demo(
             link_name=link,
             uplink_name=uplink,
             mtu=mtu,
-            steps=12 if quick else steps,
+            steps=steps,
             quick=quick,
-            runs=(GLOO,) if switch == "bridge" else ALL_RUNS,
+            runs=runs,
             program=p4,
             threads=threads,
         )
@@ -151,7 +169,10 @@ def demo(
         console.print(
             f"report: {files.report.resolve()}\nlogs:   {result.logs}", highlight=False, soft_wrap=True
         )
-        if figures["weights_identical_under_loss"] is False:
+        if False in (
+            figures["weights_identical_under_loss"],
+            figures.get("weights_identical_after_fault"),
+        ):
             raise typer.Exit(1)
 
 

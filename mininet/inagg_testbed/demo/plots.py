@@ -50,6 +50,26 @@ def plot_steps(runs: Sequence[TrainingResult], path: Path) -> None:
     finish(figure, path)
 
 
+def plot_fault(runs: Sequence[TrainingResult], path: Path) -> None:
+    """Plot each step's time, of the run in which a switch was killed, which is the last, and of one without."""
+    figure = Figure(figsize=(10, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for number, run in enumerate(runs):
+        steps = range(1, len(run.step_ms) + 1)
+        axes.plot(
+            steps, [ms / 1e3 for ms in run.step_ms], label=run.spec.label, color=COLOURS[number], marker="."
+        )
+    if (fault := runs[-1].spec.fault) is not None:
+        for number, step in enumerate(fault.steps):
+            label = None if number else f"{fault.part} is killed"
+            axes.axvline(step, color="#6b7280", linestyle=":", label=label)
+    axes.set_xlabel("step")
+    axes.set_ylabel("time of the step (s)")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=8)
+    finish(figure, path)
+
+
 def _elapsed_seconds(run: TrainingResult) -> list[float]:
     elapsed, total = [], 0.0
     for step in run.step_ms:

@@ -2,6 +2,7 @@
 """The demo's files: summary.json, plots, and a self-contained report.html (images embedded)."""
 
 import json
+import statistics
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from inagg_testbed.demo.fabric_plot import plot_fabric
-from inagg_testbed.demo.plots import plot_losses, plot_steps
-from inagg_testbed.demo.run import Demo, DemoResult, TrainingResult, links_document, summary
+from inagg_testbed.demo.plots import plot_fault, plot_losses, plot_steps
+from inagg_testbed.demo.run import INAGG_32, Demo, DemoResult, TrainingResult, links_document, summary
 from inagg_testbed.files import handing_over, make_folder, write_text
 from inagg_testbed.network.fabric import STAR
 from inagg_testbed.report.machine import machine_description
@@ -26,19 +27,23 @@ class ReportFiles:
     plots: tuple[Path, Path]
     links: Path
     fabric: Path
+    fault: Path | None = None
 
 
 def write_report(result: DemoResult, folder: Path) -> ReportFiles:
     """Write all files into `folder`, replacing those of an earlier demo."""
     make_folder(folder)
+    (folder / "fault.png").unlink(missing_ok=True)  # of an earlier demo; not every demo has one
     files = ReportFiles(
         folder / "summary.json",
         folder / "report.html",
         (folder / "loss.png", folder / "steps.png"),
         folder / "links.json",
         folder / "fabric.png",
+        folder / "fault.png" if _faulty(result) else None,
     )
-    with handing_over(files.summary, files.report, *files.plots, files.links, files.fabric):
+    more = [] if files.fault is None else [files.fault]
+    with handing_over(files.summary, files.report, *files.plots, files.links, files.fabric, *more):
         _write(result, files)
     return files
 
@@ -50,6 +55,9 @@ def _write(result: DemoResult, files: ReportFiles) -> None:
     plot_steps(result.runs, files.plots[1])
     write_text(files.links, json.dumps(links_document(result), indent=2) + "\n")
     plot_fabric(result.demo.fabric, [(run.spec.label, run.links) for run in result.runs], files.fabric)
+    faulty = _faulty(result)
+    if faulty is not None and files.fault is not None:
+        plot_fault([run for run in result.runs if run.spec == INAGG_32] + [faulty], files.fault)
     page = render(
         "report.html.j2",
         summary=figures,
@@ -66,10 +74,17 @@ def _write(result: DemoResult, files: ReportFiles) -> None:
         losses_png=embedded(files.plots[0]),
         steps_png=embedded(files.plots[1]),
         fabric_png=embedded(files.fabric),
+        fault=None if faulty is None else faulty.spec.fault,
+        fault_png=None if files.fault is None else embedded(files.fault),
         machine=machine_description(),
         when=time.strftime("%Y-%m-%d %H:%M"),
     )
     write_text(files.report, page)
+
+
+def _faulty(result: DemoResult) -> TrainingResult | None:
+    """The run in which a switch was killed."""
+    return next((run for run in result.runs if run.spec.fault is not None), None)
 
 
 TABLE_HEADER = (
@@ -86,7 +101,7 @@ TABLE_HEADER = (
 )
 
 
-QUICK = "quick run: a dozen steps show that everything works, not how well"
+QUICK = "quick run: so few steps show that everything works, not how well"
 
 
 def heading(demo: Demo) -> str:
@@ -146,3 +161,16 @@ def verdicts(figures: dict[str, Any]) -> Iterable[tuple[bool, str]]:
     if identical is not None:
         relation = "bit-identical to" if identical else "DIFFERENT from"
         yield identical, f"final weights under injected loss are {relation} those of the lossless run"
+    identical = figures.get("weights_identical_after_fault")
+    if identical is not None:
+        (run,) = (run for run in figures["runs"] if "fault" in run)
+        part, steps, seconds = run["fault"]["part"], run["fault"]["steps"], run["interruptions_s"]
+        relation = "bit-identical to" if identical else "DIFFERENT from"
+        when = f"at step {steps[0]}" if len(steps) == 1 else f"{len(steps)} times"
+        median = f"{statistics.median(seconds):.1f} s"
+        after = median if len(steps) == 1 else f"{median} (median; {max(seconds):.1f} s at most)"
+        yield (
+            identical,
+            f"{part} was killed {when} and started again: training went on after {after}, and its final weights are "
+            f"{relation} those of the undisturbed run",
+        )

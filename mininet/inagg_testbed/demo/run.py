@@ -11,6 +11,8 @@ summary.json has the settings and, for each run:
 - bytes_sent_per_worker: mean over ranks of the bytes that the host's interface sent from the first step to the last
   (retransmissions and acknowledgements included);
 - retransmits: packets retransmitted by all ranks together: TCP segments for gloo, contributions for inagg;
+- fault, interruptions_s: only of a run in which a switch was killed: what and when, and for each kill how much longer
+  than the median the longest of the three steps after it took;
 - speedup_comm: gloo's comm_ms_p50 divided by the run's. None if either is 0 (with one worker there is no communication,
   and the two medians differ only by noise).
 """
@@ -23,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inagg_testbed.errors import WrongResultError
+from inagg_testbed.errors import ConfigurationError, WrongResultError
 from inagg_testbed.network import traffic
 from inagg_testbed.network.fabric import STAR, Fabric, RankOrder
 from inagg_testbed.network.links import LinkSpec
@@ -35,6 +37,37 @@ from inagg_testbed.network.training_run import OnProgress, follow_training, valu
 from inagg_testbed.network.workers import Event
 
 
+@dataclass(frozen=True)
+class Fault:
+    """A switch is killed, and started again at once, when rank 0 has done each of some steps.
+
+    part: as `Testbed.restart_switch`. steps: ascending.
+    """
+
+    part: str
+    steps: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str, demo_steps: int, fabric: Fabric) -> "Fault":
+        """From "switch@20" or "switch@20,40", or "spine2@20" where there are several switches.
+
+        Raises ConfigurationError.
+        """
+        part, _, numbers = text.partition("@")
+        known = ("switch",) if fabric.is_star else fabric.switches
+        words = numbers.split(",")
+        if part not in known or not all(map(str.isdecimal, words)):
+            raise ConfigurationError(
+                f"--fault {text}: must be like {known[-1]}@20 or {known[-1]}@20,40; parts: {', '.join(known)}"
+            )
+        steps = tuple(sorted({int(word) for word in words}))
+        if not 1 <= steps[0] <= steps[-1] < demo_steps:
+            raise ConfigurationError(
+                f"--fault {text}: steps must be from 1 to {demo_steps - 1}, of the {demo_steps} steps of a run"
+            )
+        return cls(part, steps)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingSpec:
     """One training run. lane_bits None: gloo."""
@@ -43,11 +76,14 @@ class TrainingSpec:
     backend: str
     lane_bits: int | None = None
     loss: float = 0.0
+    fault: Fault | None = None
 
     @property
     def label(self) -> str:
         """Name of the run in tables and plots."""
         text = self.backend if self.lane_bits is None else f"{self.backend}:{self.lane_bits}"
+        if self.fault is not None:
+            return f"{text}, {self.fault.part} killed"
         return text if self.loss == 0 else f"{text}, {self.loss:.0%} loss"
 
 
@@ -113,6 +149,14 @@ class TrainingResult:
         return statistics.median(self.step_ms)
 
     @property
+    def interruptions_s(self) -> list[float]:
+        """For each kill how much longer than the median the longest of the three steps after it was. The kill comes a
+        little later than the end of its step."""
+        steps = () if self.spec.fault is None else self.spec.fault.steps
+        longest = [max(self.step_ms[step : step + 3]) for step in steps]
+        return [max(0.0, ms - self.step_ms_p50) / 1e3 for ms in longest]
+
+    @property
     def comm_ms_p50(self) -> float:
         """Median step minus compute, at least 0."""
         return max(0.0, self.step_ms_p50 - self.compute_ms)
@@ -174,6 +218,12 @@ def train(testbed: Testbed, spec: TrainingSpec, steps: int, on_progress: OnProgr
     command += ["--steps", str(steps), "--events", "{events}"]
     environment = {} if spec.lane_bits is None else {"INAGG_LANE_BITS": str(spec.lane_bits)}
     before = traffic.read(testbed.network)
+    fault = spec.fault
+
+    def on_step(step: int) -> None:
+        if fault is not None and step in fault.steps:
+            testbed.restart_switch(fault.part)
+
     with testbed.loss(spec.loss):
         events = follow_training(
             testbed,
@@ -182,6 +232,7 @@ def train(testbed: Testbed, spec: TrainingSpec, steps: int, on_progress: OnProgr
             label=spec.label,
             steps=steps,
             on_progress=on_progress,
+            on_step=on_step,
             environment=environment,
         )
     result = summarise_run(spec, events)
@@ -243,6 +294,7 @@ def summary(result: DemoResult) -> dict[str, Any]:
     """The contents of summary.json; the module docstring defines the fields.
 
     speedup_comm is None without a gloo run, weights_identical_under_loss without both runs it compares.
+    weights_identical_after_fault is there if a switch was killed.
     """
     by_name = {run.spec.name: run for run in result.runs}
     gloo, lossless, lossy = (by_name.get(spec.name) for spec in (GLOO, INAGG_32, INAGG_32_LOSS))
@@ -251,6 +303,8 @@ def summary(result: DemoResult) -> dict[str, Any]:
             "backend": run.spec.backend,
             "lane_bits": run.spec.lane_bits,
             "loss": run.spec.loss,
+            **({} if run.spec.fault is None else {"fault": asdict(run.spec.fault)}),
+            **({} if run.spec.fault is None else {"interruptions_s": run.interruptions_s}),
             "accuracy": run.accuracy,
             "step_ms_p50": run.step_ms_p50,
             "comm_ms_p50": run.comm_ms_p50,
@@ -261,7 +315,7 @@ def summary(result: DemoResult) -> dict[str, Any]:
         }
         for run in result.runs
     ]
-    identical = None if lossless is None or lossy is None else lossless.weights_sha256 == lossy.weights_sha256
+    faulty = next((run for run in result.runs if run.spec.fault is not None), None)
     return {
         "switch": result.demo.switch,
         "workers": result.demo.workers,
@@ -269,5 +323,10 @@ def summary(result: DemoResult) -> dict[str, Any]:
         "link": result.demo.link_name,
         "elements": result.runs[0].elements,
         "runs": runs,
-        "weights_identical_under_loss": identical,
+        "weights_identical_under_loss": _identical(lossless, lossy),
+        **({} if faulty is None else {"weights_identical_after_fault": _identical(lossless, faulty)}),
     }
+
+
+def _identical(one: TrainingResult | None, other: TrainingResult | None) -> bool | None:
+    return None if one is None or other is None else one.weights_sha256 == other.weights_sha256

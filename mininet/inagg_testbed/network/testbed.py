@@ -11,6 +11,7 @@ Example::
 import contextlib
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -265,6 +266,29 @@ class Testbed:
             (self.results / "counters.json").write_text(text)
         except (ControllerRefusedError, ControllerUnreachableError, OSError) as error:
             log.warning("no counters.json: %s", error)
+
+    def restart_switch(self, name: str) -> None:
+        """Kill a switch and start it again at once. Does not wait until it is ready.
+
+        name: of the switch; "switch" is the only one. Raises ConfigurationError.
+        """
+        switches = self.network.fabric.switches
+        known = ("switch",) if len(switches) == 1 else switches
+        if name not in known:
+            raise ConfigurationError(f"there is no switch {name} here; there is {', '.join(known)}")
+        wanted = name if len(switches) == 1 else f"switch {name}"
+        (index,) = (i for i, process in enumerate(self.services) if process.name == wanted)
+        dead = self.services[index]
+        dead.signal(signal.SIGKILL)
+        dead.stop()
+        logs = len([*self.results.glob(f"{dead.log_path.stem}*.log")])
+        self.services[index] = NodeProcess.start(
+            self.run,
+            self.network.switch_node(switches[0] if len(switches) == 1 else name),
+            dead.name,
+            dead.command,
+            log_path=self.results / f"{dead.log_path.stem}-{logs + 1}.log",
+        )
 
     def stop_processes(self) -> None:
         """End the remaining workers, then the services."""

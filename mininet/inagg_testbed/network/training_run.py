@@ -22,11 +22,13 @@ def follow_training(
     label: str,
     steps: int,
     on_progress: OnProgress,
+    on_step: Callable[[int], None] = lambda _step: None,
     environment: Mapping[str, str] | None = None,
 ) -> list[tuple[int, Event]]:
     """Run `command` on all hosts and return all events as (rank, event).
 
-    The command must write events "step" with step and loss. Raises LauncherError.
+    The command must write events "step" with step and loss. on_step: called with each step that rank 0 has done, from 1
+    on. Raises LauncherError.
     """
     events: list[tuple[int, Event]] = []
 
@@ -34,6 +36,7 @@ def follow_training(
         events.append((rank, event))
         if rank == 0 and event["event"] == "step":
             on_progress(label, event["step"] + 1, steps, f"loss {event['loss']:.3f}")
+            on_step(event["step"] + 1)
 
     group = testbed.launch(command, name=name, environment=environment)
     group.follow(on_event, timeout_s=_START_UP_S + steps * _SLOWEST_STEP_S, watch=testbed.services)

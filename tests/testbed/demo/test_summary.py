@@ -26,12 +26,13 @@ from inagg_testbed.demo.run import (
     INAGG_32_LOSS,
     Demo,
     DemoResult,
+    Fault,
     TrainingResult,
     TrainingSpec,
     summarise_run,
     summary,
 )
-from inagg_testbed.errors import WrongResultError
+from inagg_testbed.errors import ConfigurationError, WrongResultError
 from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.traffic import LinkBytes
 
@@ -207,6 +208,77 @@ def test_communication_is_never_below_zero_and_the_report_says_where_it_is_not_k
 def test_weights_under_loss_are_compared_with_the_lossless_run(tmp_path: Path) -> None:
     assert summary(demo_result(tmp_path))["weights_identical_under_loss"] is True
     assert summary(demo_result(tmp_path, lossy_weights="cc"))["weights_identical_under_loss"] is False
+
+
+def with_fault(tmp_path: Path, weights: str = "aa") -> DemoResult:
+    """A demo with one more run, in which the switch is killed at step 2: steps 3 and 4 take 1 s and 3 s more."""
+    faulty = result_of(
+        replace(INAGG_32, name="inagg32-fault", fault=Fault("switch", (2,))), comm_ms=250.0, weights=weights
+    )
+    faulty.step_ms = [270.0, 270.0, 1270.0, 3270.0]
+    found = demo_result(tmp_path)
+    return replace(found, runs=[*found.runs, faulty])
+
+
+def test_a_run_with_a_fault_says_how_long_it_was_interrupted(tmp_path: Path) -> None:
+    figures = summary(with_fault(tmp_path))
+    *others, faulty = figures["runs"]
+    assert all("fault" not in run and "interruptions_s" not in run for run in others)
+    assert faulty["fault"] == {"part": "switch", "steps": (2,)}
+    assert faulty["interruptions_s"] == pytest.approx([3.27 - 0.77])  # the median is between 270 and 1270 ms
+    assert figures["weights_identical_after_fault"] is True
+    (*_, (good, text)) = verdicts(figures)
+    assert good
+    assert text == (
+        "switch was killed at step 2 and started again: training went on after 2.5 s, and its final weights are "
+        "bit-identical to those of the undisturbed run"
+    )
+    several = with_fault(tmp_path)
+    several.runs[-1].spec = replace(several.runs[-1].spec, fault=Fault("switch", (1, 3)))
+    several.runs[-1].step_ms = [270.0, 1270.0, 270.0, 3270.0, *[270.0] * 5]
+    (*_, (_, text)) = verdicts(summary(several))
+    assert "killed 2 times and started again: training went on after 3.0 s (median; 3.0 s at most)" in text
+    different = summary(with_fault(tmp_path, weights="cc"))
+    (*_, (good, text)) = verdicts(different)
+    assert (good, "DIFFERENT" in text) == (False, True)
+
+
+def test_the_report_shows_the_steps_around_a_fault(tmp_path: Path) -> None:
+    files = write_report(with_fault(tmp_path), tmp_path / "demo")
+    assert files.fault is not None
+    assert files.fault.read_bytes().startswith(b"\x89PNG")
+    assert "switch is killed when rank 0 has done step 2" in " ".join(files.report.read_text().split())
+    again = write_report(demo_result(tmp_path), tmp_path / "demo")
+    assert again.fault is None
+    assert not files.fault.exists()
+    assert "A dead switch" not in again.report.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "topology", "fault"),
+    [
+        ("switch@20", "star", Fault("switch", (20,))),
+        ("switch@29", "star", Fault("switch", (29,))),
+        ("switch@20,5,20", "star", Fault("switch", (5, 20))),
+        ("spine2@1", "leaf-spine:2x2x2", Fault("spine2", (1,))),
+        ("switch@30", "star", "steps must be from 1 to 29, of the 30 steps of a run"),
+        ("switch@0", "star", "steps must be from 1 to 29"),
+        ("switch", "star", "must be like switch@20 or switch@20,40; parts: switch"),
+        ("switch@", "star", "must be like switch@20"),
+        ("switch@3,", "star", "must be like switch@20 or switch@20,40"),
+        ("switch@-1", "star", "must be like switch@20"),
+        ("controller@3", "star", "must be like switch@20"),
+        ("switch@3", "leaf-spine:2x2x2", "parts: spine1, spine2, leaf1, leaf2"),
+    ],
+)
+def test_a_fault_names_a_switch_and_a_step(text: str, topology: str, fault: Fault | str) -> None:
+    fabric = Fabric.parse(topology, hosts=4)
+    if isinstance(fault, Fault):
+        assert Fault.parse(text, 30, fabric) == fault
+        return
+    with pytest.raises(ConfigurationError) as error:
+        Fault.parse(text, 30, fabric)
+    assert fault in str(error.value)
 
 
 def test_verdicts_tell_right_from_wrong(tmp_path: Path) -> None:
