@@ -13,6 +13,7 @@ import pytest
 
 from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.testbed import Testbed
+from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.network.workers import WorkerGroup
 from tests.testbed.conftest import OpenTestbed
 from tests.testbed.programs import PROGRAM, launch, restart, switch_process
@@ -116,21 +117,27 @@ def test_training_goes_on_at_a_switch_that_is_killed_and_restarted(
 
 
 @pytest.mark.parametrize(
-    ("tries", "to"),
+    ("part", "tries", "to"),
     [
-        pytest.param("same,other,servers", "spine1, leaf1, leaf2", id="spine"),
-        pytest.param("servers", "4 servers", id="servers", marks=LONG),
+        pytest.param("spine2", "same,other,servers", "spine1, leaf1, leaf2", id="spine"),
+        pytest.param("spine2", "servers", "4 servers", id="servers", marks=LONG),
+        pytest.param("leaf2:102", "other,servers", "spine1, leaf1, leaf2", id="uplink"),
     ],
 )
-def test_training_goes_on_without_a_spine(
-    open_network: OpenTestbed, undisturbed: str, tries: str, to: str
+def test_training_goes_on_without_a_spine_or_an_uplink(
+    open_network: OpenTestbed, undisturbed: str, part: str, tries: str, to: str
 ) -> None:
     fabric = Fabric.parse("leaf-spine:2x2x2", hosts=4)
     # Ordinary traffic is on the first spine.
     fabric = replace(fabric, switches=("leaf1", "leaf2", "spine1", "spine2"))
     with open_network(fabric=fabric, link="100mbit") as testbed:
         group = launch(testbed, STEPS, {"INAGG_ON_PATH_LOSS": tries})
-        kill(testbed, "spine2")
+        name, _, port = part.partition(":")
+        if port:
+            interface = testbed.network.ports(name)[int(port)]
+            run_in_namespace(testbed.network.pid_of(name), f"ip link set dev {interface} down")
+        else:
+            kill(testbed, name)
         outcome = outcome_of(group)
     assert (outcome.digest, outcome.to) == (undisturbed, [to])
 

@@ -83,7 +83,7 @@ def test_a_switch_or_link_that_dies_fails_its_job_with_its_name_and_the_next_job
         results_root=tmp_path,
         state_dir=tmp_path / "state",
     ) as testbed:
-        group = launch(testbed, SUMS)
+        group = launch(testbed, SUMS, {"INAGG_ON_PATH_LOSS": "fail"})
         if ":" in part:
             name, _, port = part.partition(":")
             interface = testbed.network.ports(name)[int(port)]
