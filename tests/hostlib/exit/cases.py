@@ -80,6 +80,7 @@ def cases() -> Iterator[Case]:
             for destroy in (False,) if state == "left" else (False, True):
                 for fallen_back in (False, True):
                     yield Case(state, ending, destroy, fallen_back)
+        yield Case("changing", ending)
         # The ranks' processes are servers.
         yield Case("summing", ending, aggregation="server")
         yield Case("crossed", ending, aggregation="server")

@@ -125,6 +125,28 @@ def summing() -> None:
         dist.all_reduce(torch.ones(1000, dtype=torch.float64), async_op=True)
 
 
+def changing() -> None:
+    """The job has lost its way, a sum is under way, and rank 1 does not reach the controller to change it."""
+    make()
+    dist.all_reduce(torch.ones(3))
+    if rank != 0:
+        ControlClient.frozen = reach_nobody  # type: ignore[method-assign]
+    dist.barrier()
+    session: Session = dist.group.WORLD._session  # type: ignore[union-attr]
+    dist.all_reduce(torch.ones(100_000), async_op=True)
+    if rank == 0:
+        session._condition._report_lost_way(session._joined.status.epoch, "it is silent")
+    end = time.monotonic() + HOLD_S
+    while session._changer is None:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def reach_nobody(*_: object, **__: object) -> NoReturn:
+    time.sleep(0.1)
+    raise inagg.errors.ControllerUnreachableError(url="", request="", cause="unreachable")
+
+
 def waiting() -> None:
     """Rank 0 waits for a sum, and for a broadcast, that the others do not call."""
     make()
@@ -182,7 +204,10 @@ def crossed() -> None:
 
 STATES = {
     one.__name__: one
-    for one in (before_join, joining, probing, joined, summing, waiting, failed, leaving, left, crossed)
+    for one in (
+        *(before_join, joining, probing, joined, summing, changing, waiting),
+        *(failed, leaving, left, crossed),
+    )
 }
 STATE, ENDING, *DESTROY = sys.argv[1:]
 

@@ -61,6 +61,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
         Case("probing", "sigint"),
         Case("waiting", "sigterm"),
         Case("summing", "fall"),
+        Case("changing", "fall"),
+        pytest.param(Case("changing", "sigterm-handled"), marks=pytest.mark.long),
         pytest.param(Case("summing", "exception", fallen_back=True), marks=pytest.mark.long),
         Case("joined", "fork", fallen_back=True),
         Case("failed", "exit", destroy=True),
