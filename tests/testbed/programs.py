@@ -69,15 +69,11 @@ def switch_process(testbed: Testbed, name: str) -> NodeProcess:
     return process
 
 
-def restart(testbed: Testbed, dead: NodeProcess, name: str) -> None:
-    """Start the switch `name` again. Returns when the controller has made it ready for jobs."""
-    testbed.services.remove(dead)
-    dead.stop()
-    log = testbed.results / f"{name}-{len(list(testbed.results.glob('*.log')))}.log"
-    node = testbed.network.switch_node(name)
-    process = NodeProcess.start(testbed.run, node, dead.name, dead.command, log_path=log)
-    testbed.services.append(process)
-    process.wait_for_line("ready", timeout_s=60)
+def restart(testbed: Testbed, name: str) -> None:
+    """Kill the switch `name` unless it is dead, and start it again. Returns when the controller has made it ready for
+    jobs."""
+    testbed.restart_switch("switch" if testbed.network.fabric.is_star else name)
+    switch_process(testbed, name).wait_for_line("ready", timeout_s=60)
     assert testbed.controller is not None
     controller = testbed.controller
     wait_until(lambda: controller.health().switch == "connected", "the controller has the switch again", 60)

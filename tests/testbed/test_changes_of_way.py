@@ -91,12 +91,6 @@ def kill(testbed: Testbed, name: str) -> None:
     dead.signal(signal.SIGKILL)
 
 
-def kill_and_restart(testbed: Testbed, name: str) -> None:
-    dead = switch_process(testbed, name)
-    dead.signal(signal.SIGKILL)
-    restart(testbed, dead, name)
-
-
 @pytest.mark.parametrize("loss", [pytest.param(0.0, marks=LONG), 0.02])
 def test_training_goes_on_at_a_switch_that_is_killed_and_restarted(
     open_network: OpenTestbed, undisturbed: str, loss: float
@@ -106,7 +100,7 @@ def test_training_goes_on_at_a_switch_that_is_killed_and_restarted(
             testbed.inject_loss(loss, "aggregation")
         group = launch(testbed, STEPS)
         for _ in range(2):
-            kill_and_restart(testbed, "s1")
+            restart(testbed, "s1")
             time.sleep(1)  # some steps
         outcome = outcome_of(group)
     assert outcome.digest == undisturbed

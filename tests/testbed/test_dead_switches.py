@@ -91,7 +91,7 @@ def test_every_rank_names_a_dead_switch_in_time_and_the_next_job_is_right(
         named = re.compile(rf"JobError: .*\bswitch(es.*)? {name}\b")
         assert [rank for rank, error in errors.items() if not named.search(error or "")] == [], errors
         assert max(seconds) < MOST_S, seconds
-        restart(testbed, dead, name)
+        restart(testbed, name)
         sum_rightly(testbed, watch=testbed.services)
     assert tagged_processes(testbed.run.id, besides=0) == []
     assert manifests(folder / "state") == {}

@@ -26,14 +26,13 @@ _T = TypeVar("_T")
 _MOST_SERVED = 64
 # How long the controller may hold an answer, and how long one may take. An outage of the network then costs little more
 # than it takes itself.
-_HOLD_S = 0.5
+_HOLD_S, _PATIENCE_S = 0.5, 1.5
 _CONFLICT = 409
 # Requests that the controller refuses for now: it is busy.
 _BUSY = (408, 429, 503)
 _PAUSE_S = 0.1
 # Of one request, so that its body is not too large.
 _MOST_GIFTS, _MOST_WANTED = 2048, 4096
-_PATIENCE_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
