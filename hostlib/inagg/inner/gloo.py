@@ -13,7 +13,8 @@ from inagg.errors import InaggError
 from inagg.membership.assembly import CLOSING_S, Assembly
 from inagg.torch_versions import GLOO_KEEPS_ITS_TIMEOUT
 
-_CONNECT = timedelta(seconds=6)
+# To connect: and for each rank, because each connects to all others, perhaps on few processors.
+_CONNECT_S, _CONNECT_EACH_S = 6.0, 0.4
 _FINDING_S = 1.0  # other ranks take this long to report why gloo failed
 
 
@@ -26,7 +27,7 @@ def make_gloo(ranks: Assembly, devices: list[Any]) -> Any:
     """
     try:
         # All ranks are there: a rank that does not connect in time never will.
-        group = _connect(ranks, devices, "gloo", min(ranks.timeout, _CONNECT) / 5)
+        group = _connect(ranks, devices, "gloo", _patience(ranks) / 5)
     except RuntimeError:
         try:
             _find_cause(ranks)
@@ -41,6 +42,11 @@ def make_gloo(ranks: Assembly, devices: list[Any]) -> Any:
         group = _connect(ranks, devices, "gloo again", ranks.timeout)
     group._set_default_timeout(ranks.timeout)
     return group
+
+
+def _patience(ranks: Assembly) -> timedelta:
+    """How long the ranks may take to connect, once all are there."""
+    return min(ranks.timeout, timedelta(seconds=_CONNECT_S + _CONNECT_EACH_S * ranks.size))
 
 
 class _Rendezvous(Store):
@@ -58,7 +64,7 @@ class _Rendezvous(Store):
         self._ranks.store.set(f"{self._name}/{key}", value)
 
     def get(self, key: str) -> bytes:
-        return self._ranks.bytes_at(f"{self._name}/{key}", _CONNECT)
+        return self._ranks.bytes_at(f"{self._name}/{key}", _patience(self._ranks))
 
     def wait(self, keys: list[str], _timeout: Any = None) -> None:
         for key in keys:
@@ -98,6 +104,6 @@ def _find_cause(ranks: Assembly) -> None:
         ranks.publish("rank 0 has looked", True)
     looked = False
     with contextlib.suppress(DistStoreError):
-        patience = min(ranks.timeout, _CONNECT) + timedelta(seconds=_FINDING_S)
+        patience = _patience(ranks) + timedelta(seconds=_FINDING_S)
         looked = ranks.receive("rank 0 has looked", 0, patience)
     ranks.check(0.0 if first and looked else _FINDING_S)
