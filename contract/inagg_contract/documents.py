@@ -41,6 +41,8 @@ LONGEST_REASON = 2000  # characters
 # A network that is cut between the controller and all ranks does not end a job at once. So a controller that hears no
 # rank of a job, and a rank that hears no controller, wait for so many heartbeat timeouts.
 OUTAGE_TIMEOUTS = 4
+# From the loss of a job's way until all ranks have gone on, over all ways that are lost meanwhile.
+LONGEST_CHANGE_S = 30.0
 # The kind of the problem that a rank's address is not that of the host that registers it.
 FOREIGN_ADDRESS = "foreign-address"
 

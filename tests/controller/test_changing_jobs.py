@@ -84,7 +84,7 @@ def test_a_job_goes_on_at_a_switch_that_comes_back() -> None:
     assert before.state is State.GONE
     table.tick(3.9)
     assert job.change is not None
-    assert (job.change.found_by, job.change.tried) == ("", [])
+    assert (job.change.found_by, job.change.options[0]) == ("", "same")
     table.switches.connected("s1")
     table.tick(3.95)
     go_on(table, job, 3.95)
@@ -121,7 +121,7 @@ def test_a_job_goes_on_at_the_other_spine_once_its_own_stays_away() -> None:
     table.tick(4.0)
     assert found_by(job) == "other"
     assert job.change is not None
-    assert job.change.tried == ["same (switch spine2 is not connected)"]
+    assert job.change.tried == {"same": "switch spine2 is not connected"}
     assert "spine2" not in job.placement.tree.by_name
     go_on(table, job, 4.0)
 
@@ -156,14 +156,36 @@ def test_a_job_that_finds_no_way_says_what_it_has_tried() -> None:
     table = new_table()
     job = running(table)
     table.switches.lost("s1", 1.0)
-    for tenth in range(10, 90):
+    for tenth in range(10, 310):
         beat(table, job, tenth / 10)
         table.tick(tenth / 10)
+    assert job.state == "changing"
+    table.tick(31.0)
     assert job.state == "failed"
     assert job.reason == (
-        "switch s1 was lost: the sums in its slots are gone; tried: same (switch s1 is not connected), other (switch "
-        "s1 is not connected; try again in a moment), servers (ranks 0 (10.0.0.1), 1 (10.0.0.2) cannot be reached)"
+        "switch s1 was lost: the sums in its slots are gone; nothing else sums for it within 30 s; tried: same (switch "
+        "s1 is not connected), other (switch s1 is not connected; try again in a moment), servers (ranks 0 "
+        "(10.0.0.1), 1 (10.0.0.2) cannot be reached)"
     )
+
+
+@pytest.mark.parametrize("back", ["switch", "ranks"])
+def test_a_job_takes_whatever_comes_first_once_all_has_been_tried(back: str) -> None:
+    table = new_table()
+    job = running(table)
+    table.switches.lost("s1", 1.0)
+    for second in range(1, 20):
+        beat(table, job, second)
+        table.tick(second)
+    assert job.change is not None
+    assert job.change.options == ["fail"]
+    if back == "switch":
+        table.switches.connected("s1")
+    else:
+        freeze(table, job, 20.0)
+    table.tick(20.0)
+    assert found_by(job) == {"switch": "same", "ranks": "servers"}[back]
+    go_on(table, job, 20.0)
 
 
 def test_a_rank_that_cannot_serve_rules_servers_out() -> None:
@@ -399,7 +421,7 @@ def test_a_job_on_registered_servers_waits_for_its_server_and_then_uses_another(
     table.tick(4.0)
     assert found_by(job) == "other"
     assert job.change is not None
-    assert job.change.tried == ["same (server a is gone)"]
+    assert job.change.tried == {"same": "server a is gone"}
     table.changing.publish(job, 0, job.change.lost, FIRST, None, 4.0)
     assert table.servers.orders("b", b.instance) == [job]
     table.servers.heartbeat("b", b.instance, 4.0, [job.placement.key])

@@ -16,10 +16,10 @@ class Change:
 
     lost: the epoch of the way that the job has lost. reason: why. began, began_unbroken: when that way was lost, and
     the first of several ways that were lost one after the other. since: when the first of `options` was begun; the
-    others follow. tried: why each earlier option failed. found_by: the one by which the job has another placement;
-    empty: it has none yet. published: by rank, for each slot the chunk that the rank completes next. server_ports: by
-    rank, of the server in its process. results: by chunk, the datagrams that some rank lacks. resumed: the ranks that
-    have gone on.
+    others follow. later: those before, which may still do. tried: by option, why it does not. found_by: the one by
+    which the job has another placement; empty: it has none yet. published: by rank, for each slot the chunk that the
+    rank completes next. server_ports: by rank, of the server in its process. results: by chunk, the datagrams that some
+    rank lacks. resumed: the ranks that have gone on.
     """
 
     lost: int
@@ -30,7 +30,8 @@ class Change:
     options: list[str]
     workers: int
     slots: int
-    tried: list[str] = field(default_factory=list)
+    later: list[str] = field(default_factory=list)
+    tried: dict[str, str] = field(default_factory=dict)
     found_by: str = ""
     published: dict[int, "array[int]"] = field(default_factory=dict)
     server_ports: dict[int, int | None] = field(default_factory=dict)
@@ -49,6 +50,12 @@ class Change:
     def waiting_for(self) -> list[int]:
         """The ranks that have not published theirs."""
         return sorted(set(range(self.workers)) - self.published.keys())
+
+    @property
+    def tried_text(self) -> str:
+        """What was tried, for the end of a message."""
+        tried = ", ".join(f"{option} ({why})" for option, why in self.tried.items())
+        return f"; tried: {tried}" if tried else ""
 
     def publish(self, rank: int, chunks: "array[int]", server_port: int | None) -> None:
         """Record the next chunks of a rank, which is frozen. Repeating it changes nothing.

@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from inagg_contract.aggregation import SERVER
-from inagg_controller.errors import ConflictError, InvalidRequestError, RequestError, UnavailableError
+from inagg_contract.documents import LONGEST_CHANGE_S
+from inagg_controller.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotOfferedError,
+    RequestError,
+    UnavailableError,
+)
 from inagg_controller.jobs.change import Change
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.planning import JobRequest, Planners, Supplies
@@ -18,10 +25,14 @@ from inagg_controller.jobs.states import JobStates
 
 SAME, OTHER, SERVERS, FAIL = "same", "other", "servers", "fail"
 
-# How long each is tried. What the job had before may take a moment to be free.
+# How long each is tried before the next. What the job had before may take a moment to be free. After the last one, all
+# that may still come are tried together.
 _PATIENCE_S: Mapping[str, float] = {SAME: 3.0, OTHER: 1.0, SERVERS: 3.0, FAIL: 0.0}
-# From the loss until all ranks have gone on, over all ways that were lost meanwhile.
-_LONGEST_S = 30.0
+
+
+def _may_come(refusal: RequestError) -> bool:
+    """Whether what was refused may be there in a moment."""
+    return isinstance(refusal, UnavailableError) and not isinstance(refusal, NotOfferedError)
 
 
 class ChangingJobs:
@@ -83,6 +94,12 @@ class ChangingJobs:
         change = job.change
         return change is not None and change.frozen and job.uses(job.placement) and job.placement.ready
 
+    def begin_anew(self, now: float) -> None:
+        """The controller has started: ranks can reach it only from now on."""
+        for job in self._states.jobs.values():
+            if job.change is not None:
+                job.change.began = job.change.began_unbroken = job.change.since = now
+
     def advance_all(self, now: float) -> None:
         """See `advance`. To be called when something is there again, before new jobs can take it."""
         for job in list(self._states.jobs.values()):
@@ -93,25 +110,41 @@ class ChangingJobs:
         change = job.change
         if change is None:
             return
-        if now - change.began_unbroken >= _LONGEST_S:
+        if now - change.began_unbroken >= LONGEST_CHANGE_S:
             self._states.fail(job, f"{change.reason}; {self._why_late(job, change)}", now)
             return
-        while not change.found_by:
-            if not change.options or change.options[0] == FAIL:
-                tried = f"; tried: {', '.join(change.tried)}" if change.tried else ""
-                self._states.fail(job, change.reason + tried, now)
-                return
+        if change.found_by:
+            return
+        while change.options and change.options[0] != FAIL:
             option = change.options[0]
-            try:
-                self._replace(job, option)
-            except RequestError as refused:
-                if isinstance(refused, UnavailableError) and now - change.since < _PATIENCE_S[option]:
-                    return
-                change.tried.append(f"{option} ({refused})")
-                del change.options[0]
-                change.since = now
-            else:
-                change.found_by = option
+            refusal = self._try(job, change, option)
+            if refusal is None:
+                return
+            may_come = _may_come(refusal)
+            if may_come and now - change.since < _PATIENCE_S[option]:
+                return
+            if may_come:
+                change.later.append(option)
+            del change.options[0]
+            change.since = now
+        for option in list(change.later):
+            refusal = self._try(job, change, option)
+            if refusal is None:
+                return
+            if not _may_come(refusal):
+                change.later.remove(option)
+        if not change.later:
+            self._states.fail(job, change.reason + change.tried_text, now)
+
+    def _try(self, job: Job, change: Change, option: str) -> RequestError | None:
+        """Give a job another placement. Returns why it cannot have one by this option."""
+        try:
+            self._replace(job, option)
+        except RequestError as refused:
+            change.tried[option] = str(refused)
+            return refused
+        change.found_by = option
+        return None
 
     def _replace(self, job: Job, option: str) -> None:
         """Give a job another placement. Raises a RequestError."""
@@ -181,7 +214,9 @@ class ChangingJobs:
 
     def _why_late(self, job: Job, change: Change) -> str:
         """Why a job has not gone on for so long."""
+        if not change.found_by:
+            return f"nothing else sums for it within {LONGEST_CHANGE_S:g} s{change.tried_text}"
         if change.waiting_for:
-            return f"{job.titles(change.waiting_for)} did not stop to change the way within {_LONGEST_S:g} s"
+            return f"{job.titles(change.waiting_for)} did not stop to change the way within {LONGEST_CHANGE_S:g} s"
         late = sorted(set(range(job.workers)) - change.resumed)
-        return f"{job.titles(late)} did not go on within {_LONGEST_S:g} s"
+        return f"{job.titles(late)} did not go on within {LONGEST_CHANGE_S:g} s"
