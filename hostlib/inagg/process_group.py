@@ -116,7 +116,7 @@ class ProcessGroup(ForwardingGroup):
                 joined = without_job or join_or_fall_back(ranks, self, options, self._on_failure)
                 if isinstance(joined, Session):
                     self._session = joined
-                    joined.watch_hosts(self._connections.silent)
+                    joined.watch(self._connections.silent, self._connections.ended)
                     self._switch = SwitchCollectives(joined.sums, size, options, self.tally)
                 else:
                     self._why_inner = joined

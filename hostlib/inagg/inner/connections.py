@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from inagg.inner.devices import Devices
@@ -66,6 +66,7 @@ class GlooConnections:
             self._ends = {
                 ends for _, ends in _connections() if ends not in before and listening.intersection(ends)
             }
+            self._peers = self._find_peers(ranks)
             for tcp in self._connected():
                 for option in _PROBING:
                     tcp.setsockopt(*option)
@@ -103,8 +104,26 @@ class GlooConnections:
 
         A kernel acknowledges the probes of another one whatever the process does.
         """
-        silence = _silence.of_hosts()
+        silence = _look.silence()
         return {rank: ip for rank, ip in self._ip_of.items() if silence.get(ip, 0.0) >= seconds}
+
+    def ended(self) -> Sequence[int]:
+        """The ranks whose processes have ended their connections to this one. Call it repeatedly."""
+        there = self._ends & _look.established()
+        living = {self._peers.get(ends) for ends in there}
+        gone = {self._peers.get(ends) for ends in self._ends - there}
+        return sorted(rank for rank in gone - living if rank is not None)
+
+    def _find_peers(self, ranks: Assembly) -> Mapping[_Ends, int]:
+        """The rank at the other end of each connection."""
+        ranks_at: dict[Any, int] = {ip: rank for rank, ip in self._ip_of.items()}
+        if len(ranks_at) == ranks.size:
+            return {ends: ranks_at[ends[1][0]] for ends in self._ends if ends[1][0] in ranks_at}
+        connected = ranks.exchange("connected", [own for own, _ in self._ends])
+        own_ends = {
+            tuple(own): rank for rank, each in enumerate(connected) for own in each if rank != ranks.rank
+        }
+        return {ends: own_ends[ends[1]] for ends in self._ends if ends[1] in own_ends}
 
     def _connected(self) -> Iterator[socket.socket]:
         for tcp, ends in _connections():
@@ -117,44 +136,53 @@ class GlooConnections:
         return self._ends
 
 
-class _Silence:
-    """How long other hosts have been silent on the connections of all groups, looked up once a second."""
+class _Look:
+    """What the connections of all groups look like, looked up once a second."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards what follows
         self._looked_at = 0.0
         self._seconds: dict[str, float] = {}
+        self._established: Set[_Ends] = frozenset()
 
-    def of_hosts(self) -> Mapping[str, float]:
-        """Seconds, by the host's address. A host that is heard on one connection is not silent: another may wait long
-        for its next attempt, after an outage."""
+    def silence(self) -> Mapping[str, float]:
+        """For how many seconds hosts have been silent, by address. A host that is heard on one connection is not
+        silent: another may wait long for its next attempt, after an outage."""
         with self._lock:
-            now = time.monotonic()
-            if now - self._looked_at >= _LOOK_S:
-                self._looked_at, self._seconds = now, self._look()
+            self._look()
             return self._seconds
 
-    @staticmethod
-    def _look() -> dict[str, float]:
+    def established(self) -> Set[_Ends]:
+        """The connections that neither process has closed."""
+        with self._lock:
+            self._look()
+            return self._established
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_S:
+            return
         known = set().union(*(group.ends for group in _groups))
         seconds: dict[str, float] = {}
+        established = set()
         for tcp, ends in _connections():
             if ends in known:
                 info, host = _info(tcp), ends[1][0]
                 if info[0] == _ESTABLISHED:
                     (silence_ms,) = _SILENCE.unpack_from(info, _SILENCE_AT)
                     seconds[host] = min(seconds.get(host, math.inf), silence_ms / 1000)
-        return seconds
+                    established.add(ends)
+        self._looked_at, self._seconds, self._established = now, seconds, established
 
 
 _groups: "weakref.WeakSet[GlooConnections]" = weakref.WeakSet()
-_silence = _Silence()
+_look = _Look()
 
 
 def _forget_all() -> None:
     """A forked child watches no host, and the lock may be held."""
-    global _silence
-    _silence = _Silence()
+    global _look
+    _look = _Look()
 
 
 os.register_at_fork(after_in_child=_forget_all)

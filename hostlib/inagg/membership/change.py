@@ -17,7 +17,12 @@ from inagg.membership.own_server import OwnServer
 from inagg.membership.pings import SwitchPings
 from inagg.membership.way import confined_to, index_of, sockets_of, way_of
 from inagg_contract.aggregation import LEASED
-from inagg_contract.documents import MOST_RESULT_BYTES, JobStatus, RegisteredWorker, WayChange
+from inagg_contract.documents import (
+    MOST_RESULT_BYTES,
+    JobStatus,
+    RegisteredWorker,
+    WayChange,
+)
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -29,7 +34,9 @@ _MOST_SERVED = 64
 _HOLD_S, _PATIENCE_S = 0.5, 1.5
 _CONFLICT = 409
 # Requests that the controller refuses for now: it is busy.
-_BUSY = (408, 429, 503)
+_BUSY = (408, 429, 502, 503, 504)
+# A controller may be away for so long.
+_OUTAGE_S = 60.0
 _PAUSE_S = 0.1
 # Of one request, so that its body is not too large.
 _MOST_GIFTS, _MOST_WANTED = 2048, 4096
@@ -130,7 +137,7 @@ class _Change:
                 return
 
     def _meet(self) -> RegisteredWorker | None:
-        """Give and get results until this rank can go on. Returns where; None if that way has been lost too."""
+        """Give and get results until this rank can go on. Returns where; None if all ranks have to publish again."""
         wanted: set[int] = set()
         given: list[tuple[int, bytes]] = []
         first, serves = True, 0
@@ -138,7 +145,7 @@ class _Change:
             hold_s = 0 if first else _HOLD_S
             asked = sorted(wanted)[:_MOST_WANTED]
             change = self._ask(self._client.exchange, self._lost, given, asked, hold_s=hold_s)
-            if not self._is_current(change):
+            if not (self._is_current(change) and change.frozen):  # the controller was started again
                 return None
             self._given += len(given)
             if first:
@@ -186,13 +193,15 @@ class _Change:
 
     def _ask(self, request: Callable[..., _T], *arguments: object, **options: object) -> _T:
         """Make a request of this rank, repeatedly until the controller answers."""
+        end = time.monotonic() + _OUTAGE_S
         while not self._over():
             try:
                 return request(self._job, self._rank, *arguments, timeout_s=_PATIENCE_S, **options)
             except ControllerUnreachableError:
-                continue
+                if time.monotonic() >= end:
+                    raise
             except ControllerRefusedError as refused:
-                if refused.status not in _BUSY:
+                if refused.status not in _BUSY or time.monotonic() >= end:
                     raise
                 time.sleep(_PAUSE_S)
             except RuntimeError:  # the client has been closed

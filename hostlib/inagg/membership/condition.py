@@ -9,20 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 from inagg.errors import InaggError, JobRank, PeerLostError, describe_loss
 from inagg.membership.control import ControlClient
-from inagg.membership.heartbeat import Failure, HeartbeatOwner
+from inagg.membership.heartbeat import LEAVING_S, Failure, HeartbeatOwner
 from inagg.membership.joined import Joined
 from inagg.membership.mtu_probe import MtuProbe, silent_s
 from inagg.membership.multicast import MulticastWatch
 from inagg.membership.pings import SwitchPings
 from inagg.sums.journal import NO_WAITS, Journal
 from inagg_contract.aggregation import changes_way
-from inagg_contract.documents import LongestWait, Waits
+from inagg_contract.documents import LONGEST_CHANGE_S, LongestWait, Waits
 from inagg_contract.ranks import place
 
 _log = logging.getLogger(__name__)
 
 # To report why a rank gives up, or what it has done. If the first fails, the end of its presence ends the job.
 REPORT_S = 1.0
+# If the controller has been silent for so long, or for so many intervals of heartbeats, the ranks watch each other.
+_ALONE_S, _ALONE_INTERVALS = 2.0, 3
 
 
 class Condition(HeartbeatOwner):
@@ -49,6 +51,11 @@ class Condition(HeartbeatOwner):
         self.places: Mapping[int, str] = {}
         # Returns the ranks whose hosts have not answered for so many seconds, with their addresses.
         self.silent_hosts: Callable[[float], Mapping[int, str]] = lambda _: {}
+        # Return the ranks whose processes seem to have ended, and for how many seconds the controller has been silent.
+        self.ended_ranks: Callable[[], Sequence[int]] = lambda: ()
+        self.controller_silence_s: Callable[[], float] = lambda: 0.0
+        self._ended_since: dict[int, float] = {}
+        self._switch_is_down = False  # when the controller did not answer
         self._waited_at_first = NO_WAITS  # of the first sum, of the path
         # The sum for which this rank has waited longest: its digest, its number and its text.
         self._longest = (0, 0, "")
@@ -107,8 +114,10 @@ class Condition(HeartbeatOwner):
                 return None
             self.give_up(f"the server in its process has ended: {why}")
             return Failure(f"the server in this process has ended: {why}", ())
+        if self.alone and (failure := self._watch_alone()) is not None:
+            return failure
         limit = silent_s(self._policy)
-        silent = self.silent_hosts(limit) if self._is_steady(2 * limit) else {}
+        silent = self.silent_hosts(limit) if self._is_steady(2 * limit) and not self._awaits_switch else {}
         if not silent:
             self._look_for_silence()
             return None
@@ -118,6 +127,39 @@ class Condition(HeartbeatOwner):
         )
         self.give_up(f"it has {describe_loss([*silent], reason, places)}")
         return Failure(reason, tuple(silent), places)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the controller does not answer."""
+        least_s = max(_ALONE_S, _ALONE_INTERVALS * self._policy.heartbeat_interval_s)
+        return self.controller_silence_s() >= least_s
+
+    @property
+    def _awaits_switch(self) -> bool:
+        """Whether a switch is down, perhaps with the controller behind it, and may come back: hosts are silent then."""
+        return self._switch_is_down and self.alone and self.controller_silence_s() < self.patience_s
+
+    def unanswered(self, down: Sequence[str]) -> None:
+        """As HeartbeatOwner.unanswered."""
+        self._switch_is_down = bool(down)
+
+    def _watch_alone(self) -> Failure | None:
+        """See what the controller would see, because it does not answer: ranks that have ended, a way that is dead."""
+        now, silence_s = time.monotonic(), self.controller_silence_s()
+        self._ended_since = {rank: self._ended_since.get(rank, now) for rank in self.ended_ranks()}
+        # A rank that ends because of another ends later than that one.
+        lost = [rank for rank, since in self._ended_since.items() if now - since >= LEAVING_S]
+        alone = (
+            f", and the controller at {self._joined.client.base_url} has not answered for {silence_s:.1f} s"
+        )
+        if lost:
+            places = {rank: self.places[rank] for rank in lost if rank in self.places}
+            return Failure(f"its process has ended{alone}", tuple(lost), places)
+        chunk = self._joined.transport.stats()["silent_chunk"]
+        if chunk is None or silence_s < self.patience_s or self.pause():
+            return None
+        probe = MtuProbe(self._joined.transport, self._joined.client, self._joined.status, self._joined.rank)
+        return Failure(f"{probe.unanswered(chunk, silent_s(self._policy), self.places)}{alone}", ())
 
     def _is_steady(self, seconds: float) -> bool:
         """Whether the last change of way was so long ago. The network may have been away before."""
@@ -149,6 +191,11 @@ class Condition(HeartbeatOwner):
     def lose_way(self, epoch: int, why: str) -> None:
         """As HeartbeatOwner.lose_way."""
         self._on_lost_way(epoch, why)
+
+    @property
+    def patience_s(self) -> float:
+        """As HeartbeatOwner.patience_s: the switch may come back, and the controller behind it."""
+        return LONGEST_CHANGE_S if changes_way(self._joined.status.on_path_loss) else 0.0
 
     @property
     def switches_down(self) -> Callable[[threading.Event], Sequence[str]]:

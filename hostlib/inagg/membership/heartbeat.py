@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 _CONFER_PAUSE_S = 0.05
 
 # At the end of training, all ranks leave within this time.
-_LEAVING_S = 3.0
+LEAVING_S = 3.0
 
 # How long a rank confers. In less time the controller sees a dead process, and gets a few beats of all ranks.
 _CONFER_S = 3.0
@@ -106,14 +106,15 @@ class Failure:
 class HeartbeatMonitor:
     """Decides from heartbeats and their answers whether a rank can go on. Time, in seconds, is an argument.
 
-    A failed job is a failure at once. Silence of the controller is a failure after timeout_s, or as soon as a switch of
-    the job is down too. Another rank's leaving on purpose is a failure only after a few seconds: at the end of training
-    the ranks leave one after another, and this rank may still be fetching its last result, which the switch keeps until
-    the last rank has left.
+    A failed job is a failure at once. Silence of the controller is a failure after timeout_s, unless the ranks watch
+    each other (`outlast`), or after down_s if a switch of the job is down too. Another rank's leaving on purpose is a
+    failure only after a few seconds: at the end of training the ranks leave one after another, and this rank may still
+    be fetching its last result, which the switch keeps until the last rank has left.
     """
 
-    def __init__(self, *, timeout_s: float, now: float) -> None:
+    def __init__(self, *, timeout_s: float, now: float, down_s: float = 0.0) -> None:
         self._timeout_s = timeout_s
+        self._down_s = down_s
         self._last_answer = now
         self._first_left: float | None = None
 
@@ -130,7 +131,7 @@ class HeartbeatMonitor:
             return None
         if self._first_left is None:
             self._first_left = now
-        if now - self._first_left < _LEAVING_S:
+        if now - self._first_left < LEAVING_S:
             return None
         return Failure("; ".join(f"rank {lost.rank}: {lost.reason}" for lost in beat.lost), lost_ranks)
 
@@ -140,6 +141,17 @@ class HeartbeatMonitor:
             return Failure(error.detail, ())
         return self.silent(error, now)
 
+    @property
+    def until(self) -> str:
+        """What ends it, for the log."""
+        if math.isinf(self._timeout_s):
+            return ", but no new group can be made, and none can change its way"
+        return f"; after {self._timeout_s:.0f} s this rank gives up"
+
+    def outlast(self) -> None:
+        """From now on the controller may be silent for ever."""
+        self._timeout_s = math.inf
+
     def silence(self, now: float) -> float:
         """For how long the controller has not answered."""
         return now - self._last_answer
@@ -147,7 +159,7 @@ class HeartbeatMonitor:
     def silent(self, error: ControllerError, now: float, down: Sequence[str] = ()) -> Failure | None:
         """A heartbeat has failed by `now`. down: the switches of the job that are down."""
         silence = self.silence(now)
-        if down:
+        if down and silence >= self._down_s:
             which = f"the switch {down[0]}, or the way there, is down: it answers no pings"
             if len(down) > 1:
                 which = (
@@ -181,6 +193,11 @@ class HeartbeatOwner:
         return None
 
     @property
+    def patience_s(self) -> float:
+        """How long the controller may be silent while a switch of the job is down."""
+        return 0.0
+
+    @property
     def switches_down(self) -> Callable[[threading.Event], Sequence[str]]:
         """Returns the switches of the job that are down.
 
@@ -188,6 +205,9 @@ class HeartbeatOwner:
         event is set when beats should stop.
         """
         return _no_switches
+
+    def unanswered(self, down: Sequence[str]) -> None:
+        """The controller has not answered a regular beat. down: the switches of the job that are down."""
 
     def pause(self) -> str:
         """As `Presence.pause`."""
@@ -237,7 +257,9 @@ class RankHeartbeat:
         self._turn = threading.Lock()  # held while what a regular beat reports is put together
         # Guards the monitor, and decides whether stopping or failing comes first; the owner's `failed` runs under it.
         self._lock = threading.RLock()
-        self._monitor = HeartbeatMonitor(timeout_s=times.timeout_s, now=time.monotonic())
+        self._monitor = HeartbeatMonitor(
+            timeout_s=times.timeout_s, now=time.monotonic(), down_s=owner.patience_s
+        )
 
     @property
     def switches_down(self) -> Callable[[threading.Event], Sequence[str]]:
@@ -249,6 +271,11 @@ class RankHeartbeat:
         """For how long the controller has not answered."""
         with self._lock:
             return self._monitor.silence(time.monotonic())
+
+    def outlast(self) -> None:
+        """The ranks watch each other: the controller may be silent for ever."""
+        with self._lock:
+            self._monitor.outlast()
 
     def start(self) -> None:
         """Begin to beat. The first beat is due within an interval."""
@@ -288,6 +315,7 @@ class RankHeartbeat:
 
     def unanswered(self, error: ControllerError, down: Sequence[str]) -> None:
         """Take the failure of a regular beat. down: the switches of the job that are down."""
+        self._owner.unanswered(down)
         self._settle(partial(self._monitor.silent, error, down=down))
 
     def beat(self) -> None:
@@ -369,12 +397,12 @@ class RankHeartbeat:
         elif not self._complained and silence_s >= _SILENCE_S:
             self._complained = True
             _log.warning(
-                "%s: the controller at %s has not answered for %.0f s. Sums go on; after %.0f s this rank gives up. Is "
-                "inagg-controller running there, and can this host reach it?",
+                "%s: the controller at %s has not answered for %.0f s. Sums go on%s. Is inagg-controller running "
+                "there, and can this host reach it?",
                 self.who,
                 self.client.base_url,
                 silence_s,
-                self.times.timeout_s,
+                self._monitor.until,
             )
 
     def _beat(
@@ -399,7 +427,9 @@ class RankHeartbeat:
         except ControllerRefusedError as error:
             return partial(self._monitor.refused, error)
         except ControllerUnreachableError as error:
-            return partial(self._monitor.silent, error, down=switches_down(self.stopping))
+            down = switches_down(self.stopping)
+            self._owner.unanswered(down)
+            return partial(self._monitor.silent, error, down=down)
         except ControllerError as error:
             return partial(self._monitor.silent, error)
         except RuntimeError as error:  # httpx's, once the client has been closed

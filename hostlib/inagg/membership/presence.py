@@ -4,7 +4,7 @@
 It carries one HTTP request whose body never ends. The chunks of the body are beats. A dead machine sends none. A thread
 of the core writes them, so that a program which holds the GIL for minutes does not look dead. Another thread sees the
 connections end, and when the network has broken one, a third makes a new one. All groups of a process share the first
-two threads.
+two threads. A controller that has ended may start again, so a connection is made again until this is closed.
 """
 
 import contextlib
@@ -27,7 +27,12 @@ _log = logging.getLogger(__name__)
 
 _BEAT = b"1\r\n.\r\n"  # a chunk of one byte (RFC 9112, 7.1)
 _JOIN_S = 1.0
+_PAUSE_S = 0.5  # between attempts to connect again
+# The answers of a controller that ends, or of a proxy without a controller, begin here. Any other one means that the
+# controller wants no more beats.
+_AWAY = 500
 _LEAST_PAUSE_S = 1.0
+_MOST_ANSWER = 256  # bytes of an answer that are looked at
 _JUST_NOW_S = 5.0  # in this time after a pause, a rank learns that the job has ended meanwhile
 
 
@@ -43,7 +48,7 @@ class Presence(Protocol):
 class TcpPresence:
     """Beats until closed, or until the controller answers because it wants no more beats.
 
-    The constructor makes the first connection and raises what `connect` raises. If a later `connect` fails, only
+    The constructor makes the first connection and raises what `connect` raises. While a later one cannot be made, only
     heartbeats are left.
 
     connect: makes a connection. target, headers: of the request. interval_s: between beats.
@@ -63,14 +68,14 @@ class TcpPresence:
         )
         self._interval_s = interval_s
         self._lock = threading.Lock()  # guards the following; before the lock of `_watched`
-        self._closed = False
+        self._closed = threading.Event()
         self._repair: threading.Thread | None = None
         self._begin(connect())
         _living.add(self)
 
     def close(self) -> None:
         with self._lock:
-            self._closed = True
+            self._closed.set()
             self._end()
             repair = self._repair
         _watched.join()
@@ -104,33 +109,39 @@ class TcpPresence:
     def _look(self) -> None:
         """Called when the connection seems to have ended. If the controller's answer has ended it, that is all."""
         with self._lock:
-            if self._closed:
+            if self._closed.is_set():
                 return
             try:
-                answered = bool(self._connection.recv(1, socket.MSG_DONTWAIT))
+                answer = self._connection.recv(_MOST_ANSWER, socket.MSG_DONTWAIT)
             except BlockingIOError:  # an earlier connection with this descriptor has ended
                 _watched.add(self._connection, self._look)
                 return
             except OSError:
-                answered = False
-            if not answered:
+                answer = b""
+            away = answer.startswith(b"HTTP/1.1 5")
+            if away or not answer:
                 self._end()
-                self._repair = threading.Thread(target=self._reconnect, name="inagg-repair", daemon=True)
+                self._repair = threading.Thread(
+                    target=self._reconnect, args=(away,), name="inagg-repair", daemon=True
+                )
                 self._repair.start()
 
-    def _reconnect(self) -> None:
-        try:
-            connection = self._connect()
-            with self._lock:
-                if self._closed:
-                    connection.close()
+    def _reconnect(self, later: bool) -> None:
+        """later: not at once, because there is no controller, or it has too many connections."""
+        if later:
+            self._closed.wait(_PAUSE_S)
+        while not self._closed.is_set():
+            try:
+                connection = self._connect()
+                with self._lock:
+                    if self._closed.is_set():
+                        connection.close()
+                    else:
+                        self._begin(connection)
                     return
-                self._begin(connection)
-        except (InaggError, OSError) as error:
-            _log.warning(
-                "could not reconnect the presence of this process, so the controller relies on heartbeats: %s",
-                error,
-            )
+            except (InaggError, OSError) as error:
+                _log.debug("could not reconnect the presence of this process: %s", error)
+            self._closed.wait(_PAUSE_S)
 
 
 class _Watched:
@@ -218,8 +229,8 @@ class HttpsPresence:
     def _attend(self) -> None:
         while not self._closed.is_set():
             try:
-                self._post(self._beats())
-                return  # the controller wants no more beats
+                if self._post(self._beats()).status_code < _AWAY:
+                    return
             except httpx.TransportError as error:
                 _log.info("the presence connection broke, connecting again: %s", error)
             except RuntimeError:  # httpx's, of a client that has been closed

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from inagg.sums.journal import Journal
 from inagg.sums.queue import SumQueue
 from inagg.sums.reduction import Callback
 from inagg_contract.aggregation import SERVER, changes_way
+from inagg_contract.documents import LONGEST_CHANGE_S
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +33,6 @@ FORKED = (
     "group in the parent only."
 )
 _DRAIN_S = 3.0  # a rank that leaves gives up its unfinished sums after this time without a packet
-_CHANGE_S = 30.0  # a change of way takes no longer
 
 
 class Session:
@@ -117,12 +117,16 @@ class Session:
         """All ranks have joined, from these hosts and addresses."""
         self._condition.places = places
 
-    def watch_hosts(self, silent: Callable[[float], Mapping[int, str]]) -> None:
-        """Lose ranks whose hosts are cut off from this one, though the controller may hear both.
+    def watch(self, silent: Callable[[float], Mapping[int, str]], ended: Callable[[], Sequence[int]]) -> None:
+        """Lose ranks whose hosts are cut off from this one, though the controller may hear both; and, while the
+        controller does not answer, ranks whose processes have ended. The job then needs no controller to go on.
 
-        silent: returns the ranks whose hosts have not answered for so many seconds, with their addresses.
+        silent: returns the ranks whose hosts have not answered for so many seconds, with their addresses. ended: those
+        whose processes have ended.
         """
-        self._condition.silent_hosts = silent
+        self._condition.silent_hosts, self._condition.ended_ranks = silent, ended
+        self._condition.controller_silence_s = lambda: self._heartbeat.silence_s
+        self._heartbeat.outlast()
 
     def stats(self) -> dict[str, Any]:
         """Counters of the transport (packets, bytes, retransmits, RTT...), with job and rank.
@@ -252,9 +256,9 @@ class Session:
         left = self.sums.drain(_DRAIN_S)
         if not changes_way(self._joined.status.on_path_loss):
             return left
-        end = time.monotonic() + _CHANGE_S
+        end = time.monotonic() + LONGEST_CHANGE_S
         while left > 0 and self.failure is None and time.monotonic() < end:
-            changed = self._await_change(_CHANGE_S)
+            changed = self._await_change(LONGEST_CHANGE_S)
             # Perhaps nobody knows yet that the way is lost, or other ranks have not gone on.
             silent = self._transport.stats()["silent_s"] > silent_s or self._heartbeat.silence_s >= _DRAIN_S
             told = time.monotonic() - self._told_at < _DRAIN_S
@@ -262,13 +266,14 @@ class Session:
                 break
             silent_s = self._transport.stats()["silent_s"]
             left = self.sums.drain(_DRAIN_S)
-        self._await_change(_CHANGE_S)
+        self._await_change(LONGEST_CHANGE_S)
         return left
 
     def close(self) -> None:
         """Leave the job at once. Unfinished sums fail. Closing twice changes nothing."""
         if not self._standing.become(Phase.CLOSED):
             return
+        alone = self._condition.alone
         try:
             self._heartbeat.stop()
             # If this rank ends because others have left, the job still runs for ranks that have not noticed. This rank
@@ -277,7 +282,7 @@ class Session:
             if ending is None or (isinstance(ending, Failure) and ending.lost_ranks):
                 if self._server is not None:
                     self._heartbeat.beat_once_more(REPORT_S)  # its sums are done, so its server's are too
-                left = self._client.leave(self.id, self.rank)
+                left = self._client.leave(self.id, self.rank, timeout_s=REPORT_S if alone else None)
                 if self._server is not None and left.state == "running":
                     self._server.linger(self._client, self.id)
         except InaggError as error:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a rank knows of its own pauses if its beats go over TLS."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
 
 import httpx
 
-from inagg.membership.presence import HttpsPresence
+from inagg.membership.presence import HttpsPresence, TcpPresence
 from tests.waiting import wait_until
 
 
@@ -59,3 +60,27 @@ def test_a_connection_that_cannot_be_made_again_is_no_pause() -> None:
     assert presence.pause(0.2) == ""
     ends.set()
     presence.close()
+
+
+def test_a_controller_that_takes_no_more_connections_is_not_flooded() -> None:
+    made = 0
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def connect() -> socket.socket:
+            nonlocal made
+            made += 1
+            connection = socket.create_connection(listener.getsockname())
+            other, _ = listener.accept()
+            other.sendall(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+            others.append(other)
+            return connection
+
+        others: list[socket.socket] = []
+        presence = TcpPresence(connect, "/presence", {}, interval_s=0.1)
+        wait_until(lambda: made >= 3, "it connects again")
+        began, before = time.monotonic(), made
+        wait_until(lambda: made >= before + 3, "and again")
+        assert time.monotonic() - began > 0.9
+        presence.close()
+        for other in others:
+            other.close()

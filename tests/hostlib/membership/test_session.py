@@ -212,7 +212,7 @@ def test_a_rank_that_leaves_during_sums_reports_it(monkeypatch: pytest.MonkeyPat
 def test_a_rank_that_ends_because_another_has_left_leaves_without_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("inagg.membership.heartbeat._LEAVING_S", 0.0)
+    monkeypatch.setattr("inagg.membership.heartbeat.LEAVING_S", 0.0)
     beat = Heartbeat(state="running", lost=(Lost(rank=1, reason="left"),), reason=None)
     monkeypatch.setattr(HealthyController, "heartbeat", lambda *_, **__: beat)
     with session(workers=2) as one:
