@@ -36,6 +36,7 @@ from inagg_controller.configuration import (
     parse_proxies,
     parse_topology,
     star,
+    state_file,
 )
 from inagg_controller.errors import ConfigurationError, SwitchError
 from inagg_controller.fabric.drawing import draw, listing
@@ -149,6 +150,13 @@ def run(
         str, typer.Option(help="IPv4 address, or a name that has one, and port of the HTTP API.")
     ] = f"127.0.0.1:{DEFAULT_PORT}",
     token_file: _TokenFile = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            help="File that keeps the jobs: a controller that starts again goes on with them. Or none.",
+            show_default="controller-ADDRESS-PORT.sqlite beside the token file",
+        ),
+    ] = None,
     host: _Hosts = None,
     host_address: _HostAddresses = None,
     max_slots: Annotated[int, typer.Option(min=2, help="Maximum number of slots of one job.")] = 1024,
@@ -320,10 +328,13 @@ def run(
         if not math.isfinite(idle_timeout_s):
             raise ConfigurationError("--idle-timeout-s must be a number of seconds")
         program, network, limits = switches()
+        tokens, address = token_file or default_token_file(), parse_listen(listen)
         return Configuration(
             switch_timeout_s=switch_timeout_s,
-            listen=parse_listen(listen),
-            operators_token=operators_token(token_file or default_token_file()),
+            listen=address,
+            operators_token=operators_token(tokens),
+            state=state_file(state, tokens, address),
+            state_given=state is not None,
             connections_per_host=connections_per_host,
             proxies=parse_proxies(proxy or ()),
             idle_timeout_s=idle_timeout_s,

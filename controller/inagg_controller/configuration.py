@@ -32,7 +32,7 @@ NO_SWITCHES = Topology(())
 # The numbers of words in a packet that servers sum (hostlib/native/server), and the default.
 SERVER_WORDS = (4, 5, 32)
 DEFAULT_SHARED_SLOTS = 2048
-_UNICAST = "none"
+_NONE = "none"
 _JOB_NUMBERS = 1 << 16
 
 _T = TypeVar("_T")
@@ -42,12 +42,15 @@ _T = TypeVar("_T")
 class Configuration:
     """Everything that the command line configures.
 
-    proxies: addresses and networks whose X-Forwarded-For is believed. program: None: there is no switch.
+    proxies: addresses and networks whose X-Forwarded-For is believed. state: the file that keeps jobs; None: nothing
+    does. state_given: it must be there. program: None: there is no switch.
     """
 
     switch_timeout_s: float
     listen: tuple[str, int]
     operators_token: str
+    state: Path | None
+    state_given: bool
     connections_per_host: int
     proxies: tuple[str, ...]
     idle_timeout_s: float
@@ -55,6 +58,15 @@ class Configuration:
     network: Network
     limits: Limits
     policy: Policy
+
+
+def state_file(given: str | None, token_file: Path, listen: tuple[str, int]) -> Path | None:
+    """The file of --state; None for none. By default beside the token, and another for each address."""
+    if given == _NONE:
+        return None
+    return (
+        token_file.with_name(f"controller-{listen[0]}-{listen[1]}.sqlite") if given is None else Path(given)
+    )
 
 
 def star(switch: str, device_id: int, ports: str, hosts: Iterable[str], ip: str, mac: str) -> Topology:
@@ -131,7 +143,7 @@ def _check_p4runtime(address: str, option: str) -> None:
 
 def parse_multicast(text: str) -> int | None:
     """The first address of --multicast; None for unicast."""
-    if text == _UNICAST:
+    if text == _NONE:
         return None
     try:
         network = parse_multicast_network(text)

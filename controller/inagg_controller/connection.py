@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Literal, TypeVar
 
-from inagg_controller.errors import SwitchError, SwitchUnreachableError, UnavailableError
+from inagg_controller.errors import SwitchError, SwitchRefusedError, SwitchUnreachableError, UnavailableError
 from inagg_controller.switch.client import Switch
 
 _T = TypeVar("_T")
@@ -32,22 +32,24 @@ State = Literal["connecting", "connected", "lost"]
 class Connection:
     """The connection to one switch. `state` is connecting at first, connected, or lost until a reconnection succeeds.
 
-    prepare: writes the entries that the switch needs before any job; runs on the switch's thread after each connect.
-    on_connected, on_lost: called in the loop when the state becomes connected and lost. on_packet: called in the loop
-    with each frame that the switch passes to the controller. error: why the switch is not
-    connected. connects: number of successful connects, each of which pushed the program.
-    lock: held while connecting. Hold it to change what `prepare` writes.
+    prepare: writes the entries that the switch needs before any job; runs on the switch's thread after each connect,
+    and gets whether the switch has kept what it had. keep: let it at the first connect. on_connected, on_lost: called
+    in the loop when the state becomes connected and lost. on_packet: called in the loop with each frame that the switch
+    passes to the controller. error: why the switch is not connected. connects: number of successful connects, each of
+    which pushed the program, unless the switch kept it. lock: held while connecting. Hold it to change what `prepare`
+    writes.
     """
 
     def __init__(
         self,
         name: str,
         switch: Switch,
-        prepare: Callable[[], None],
+        prepare: Callable[[bool], None],
         *,
         on_connected: Callable[[], None],
         on_lost: Callable[[SwitchUnreachableError], None],
         on_packet: Callable[[bytes], None],
+        keep: bool = False,
     ) -> None:
         self.name = name
         self.state: State = "connecting"
@@ -59,6 +61,7 @@ class Connection:
         self._on_connected = on_connected
         self._on_lost = on_lost
         self._on_packet = on_packet
+        self._keep = keep
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"inagg-{name}")
         self._turn = asyncio.Lock()
         self._lost = asyncio.Event()
@@ -79,6 +82,11 @@ class Connection:
                     _log.info("waiting for switch %s: %s", self.name, error)
                 self.error = str(error)
                 await asyncio.sleep(_FIRST_PAUSE_S)
+
+    def open_later(self, error: SwitchUnreachableError) -> None:
+        """After open() has failed: let keep_connected() go on with it."""
+        self.state, self.error = "lost", str(error)
+        self._lost.set()
 
     async def keep_connected(self) -> None:
         """Connect again after each loss, until cancelled."""
@@ -141,13 +149,23 @@ class Connection:
                 loop.call_soon_threadsafe(self._on_packet, frame)
 
         async with self.lock:
-            await self._on_thread(partial(self._switch.connect, on_lost, on_packet))
-            await self._on_thread(self._prepare)
+            keep = self._keep and self.connects == 0
+            try:
+                await self._set_up(partial(self._switch.connect, on_lost, on_packet, keep=keep))
+            except SwitchRefusedError as error:
+                if not keep:
+                    raise
+                _log.warning("switch %s: its program is started afresh: %s", self.name, error)
+                await self._set_up(partial(self._switch.connect, on_lost, on_packet))
         if self._broken_attempt == attempt:
             raise SwitchUnreachableError("the switch closed the connection at once")
         self.state, self.error = "connected", None
         self.connects += 1
         self._on_connected()
+
+    async def _set_up(self, connect: Callable[[], bool]) -> None:
+        kept = await self._on_thread(connect)
+        await self._on_thread(partial(self._prepare, kept))
 
     def _lose(self, attempt: int, error: SwitchUnreachableError) -> None:
         if attempt != self._attempt or self._broken_attempt == attempt:

@@ -7,17 +7,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from inagg_controller.jobs.table import JobTable
+from inagg_controller.state_file import StateFile
 
 _log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """Everything that changes the job table publishes it. work: set when there are effects. stopping: nothing waits."""
+    """Everything that changes the job table publishes it. work: set when there are effects. stopping: nothing waits.
 
-    def __init__(self, jobs: JobTable) -> None:
+    state: keeps what has changed, before anybody learns of it.
+    """
+
+    def __init__(self, jobs: JobTable, state: StateFile | None = None) -> None:
         self.work = asyncio.Event()
         self.stopping = False
         self._jobs = jobs
+        self._state = state
         self._changed = asyncio.Event()
         self._seen_version = jobs.version
 
@@ -27,7 +32,9 @@ class Publisher:
         return self._jobs.version != self._seen_version
 
     def publish(self) -> None:
-        """Log the jobs that have ended or changed their way, and wake whoever waits for a change."""
+        """Save and log what has changed, and wake whoever waits for a change."""
+        if self._state is not None and (self.unpublished or self._state.due):
+            self._state.save(self._jobs.changes())
         for notice in self._jobs.take_notices():
             _log.warning("%s", notice)
         for job in self._jobs.take_ended():

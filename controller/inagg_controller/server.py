@@ -16,8 +16,10 @@ from inagg_controller.configuration import Configuration
 from inagg_controller.errors import ConfigurationError
 from inagg_controller.http.api import create_app
 from inagg_controller.http.connections import Connections, limited_protocol, open_file_limit
+from inagg_controller.jobs.record import RecordError
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.service import Service
+from inagg_controller.state_file import StateFile, UnwritableStateError
 from inagg_controller.switch.client import P4RuntimeSwitch, Switch
 
 _EPOCHS_BEGIN = 1735689600  # 2025-01-01, seconds since 1970
@@ -29,8 +31,8 @@ _log = logging.getLogger(__name__)
 async def serve(configuration: Configuration) -> bool:
     """Serve until SIGINT or SIGTERM, or until a task of the service crashes; return whether one crashed.
 
-    Raises ConfigurationError if the address cannot be bound or a link is not as the topology says, SwitchError if a
-    switch cannot be programmed at start.
+    Raises ConfigurationError if the address cannot be bound, the state file cannot be used, or a link is not as the
+    topology says, SwitchError if a switch cannot be programmed at start.
     """
     crashed = asyncio.Event()
     task = asyncio.current_task()
@@ -47,19 +49,13 @@ async def serve(configuration: Configuration) -> bool:
         stop()
 
     listener = _listen(configuration.listen)
+    state = _state_file(configuration)
     service = Service(
-        JobTable(
-            configuration.network.topology,
-            configuration.limits,
-            configuration.policy,
-            first_epoch=_first_epoch(),
-            now=time.monotonic(),
-            words=configuration.network.words,
-            multicast=configuration.network.multicast,
-        ),
+        _job_table(configuration, state),
         _switches(configuration),
         configuration.network,
         on_crash=crash,
+        state=state,
     )
     server = _http_server(configuration, service)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -72,7 +68,47 @@ async def serve(configuration: Configuration) -> bool:
     finally:
         listener.close()
         await service.stop()
+        if state is not None:
+            state.close()
     return crashed.is_set()
+
+
+def _state_file(configuration: Configuration) -> StateFile | None:
+    """The file of --state. Nothing keeps jobs if there can be no file at the default place."""
+    if configuration.state is None:
+        return None
+    try:
+        return StateFile(configuration.state)
+    except UnwritableStateError as error:
+        if configuration.state_given:
+            raise
+        _log.warning("%s; so a controller that starts again does not know the jobs of this one", error)
+        return None
+
+
+def _job_table(configuration: Configuration, state: StateFile | None) -> JobTable:
+    """The job table, with the jobs that an earlier controller has left in the file."""
+    now = time.monotonic()
+    table = JobTable(
+        configuration.network.topology,
+        configuration.limits,
+        configuration.policy,
+        first_epoch=_first_epoch(),
+        now=now,
+        words=configuration.network.words,
+        multicast=configuration.network.multicast,
+    )
+    if state is not None:
+        try:
+            table.restore(state.load(), now)
+        except RecordError as error:
+            raise ConfigurationError(
+                f"--state {configuration.state}: {error}; move the file away to begin without its jobs"
+            ) from error
+        for job in table.jobs.values():
+            if not job.ended:
+                _log.info("%s goes on: %s, %d workers", job.title, job.state, job.workers)
+    return table
 
 
 def _switches(configuration: Configuration) -> Mapping[str, Switch]:
@@ -130,8 +166,7 @@ def _first_epoch() -> int:
     Epochs must never repeat: a worker of a job that an earlier controller made may still send, and a new job may have
     the same number and must not admit its packets. The clock makes every start begin above all earlier epochs, because
     a start takes longer than a quarter of a second and a controller creates fewer than four jobs a second on average.
-    32 bits last until 2059. (Slots need no such care: the controller pushes the pipeline at every start, which clears
-    them.)
+    32 bits last until 2059. A controller with a state file (--state) also begins above the epochs that are there.
     """
     return max(1, int((time.time() - _EPOCHS_BEGIN) * 4) % 2**32)
 

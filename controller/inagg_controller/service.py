@@ -49,8 +49,10 @@ from inagg_controller.link_watch import LinkWatch
 from inagg_controller.managed import ManagedSwitch
 from inagg_controller.network import Network
 from inagg_controller.publishing import Publisher
+from inagg_controller.state_file import StateFile
 from inagg_controller.switch.client import Switch
 from inagg_controller.switch.entries import (
+    Entity,
     Member,
     aggregator_entries,
     binding_entries,
@@ -58,6 +60,7 @@ from inagg_controller.switch.entries import (
     linked_port_entry,
     queue_entry,
 )
+from inagg_controller.switch.reconciliation import reconcile
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +84,7 @@ class Service:
     """The running controller. All methods must be called in the loop that start() ran in.
 
     switches: by name, all of the topology. on_crash: called when a defect has ended one of its tasks; the controller
-    should then end too.
+    should then end too. state: keeps the job table, which it may have restored.
     """
 
     def __init__(
@@ -92,10 +95,14 @@ class Service:
         *,
         clock: Callable[[], float] = time.monotonic,
         on_crash: Callable[[], None] = lambda: None,
+        state: StateFile | None = None,
     ) -> None:
         self.jobs = jobs
         self.network = network
         self.topology = network.topology
+        # Of the switches that have not been connected yet: what restored jobs had there, and which of them lack some.
+        self._expected = _restored(jobs)
+        self._missing: dict[str, set[int]] = {}
         self.switches = {
             node.name: self._managed(node, switches[node.name]) for node in self.topology.switches
         }
@@ -103,7 +110,7 @@ class Service:
         self.counts = SwitchCounts(self.switches)
         self._clock = clock
         self._on_crash = on_crash
-        self._publisher = Publisher(jobs)
+        self._publisher = Publisher(jobs, state)
         self.link_watch = LinkWatch(self.links, jobs, self.switches, self._publisher, clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._attended: set[asyncio.Timeout] = set()
@@ -112,21 +119,24 @@ class Service:
         connection = Connection(
             node.name,
             switch,
-            partial(self._write_base_entries, node, switch),
+            partial(self._prepare, node, switch),
             on_connected=partial(self._switch_connected, node.name),
             on_lost=partial(self._switch_lost, node.name),
             on_packet=lambda frame: self.links.hear(node.name, frame, self._clock()),
+            keep=node.name in self._expected,
         )
         return ManagedSwitch(node, switch, connection)
 
     async def start(self, wait_s: float = 0.0) -> None:
-        """Connect, then run until stop(). Waits up to wait_s for switches that are not reachable.
+        """Connect, then run until stop(). Waits up to wait_s for switches that are not reachable. With restored jobs it
+        goes on without these, and connects to them later.
 
         Raises SwitchError, and ConfigurationError for a link that is not as the topology says.
         """
         connections = [managed.connection for managed in self.switches.values()]
-        await asyncio.gather(*(connection.open(wait_s, self._clock) for connection in connections))
+        await asyncio.gather(*(self._open(connection, wait_s) for connection in connections))
         await self.link_watch.find_links()
+        self.jobs.changing.begin_anew(self._clock())
         driver = EffectDriver(self.jobs, self.switches, self.counts, self._publisher, self._clock)
         keepers = (connection.keep_connected for connection in connections)
         for body in (self._tick_on, driver.carry_out_effects, self.link_watch.watch_links, *keepers):
@@ -135,12 +145,23 @@ class Service:
             self._tasks.append(task)
 
     async def stop(self) -> None:
-        """Stop. The switch's entries stay until the next start pushes the pipeline."""
+        """Stop. The switches' entries stay, for the next start."""
         self.stop_waiting()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(managed.connection.close() for managed in self.switches.values()))
+
+    async def _open(self, connection: Connection, wait_s: float) -> None:
+        try:
+            await connection.open(wait_s, self._clock)
+        except SwitchUnreachableError as error:
+            if not self.jobs.jobs:
+                raise
+            _log.warning("switch %s: jobs go on without it: %s", connection.name, error)
+            self._expected.pop(connection.name, None)
+            connection.open_later(error)
+            self._switch_lost(connection.name, error)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         """Call on_crash if a task has ended by itself: a controller without one of its tasks must end."""
@@ -406,9 +427,9 @@ class Service:
     async def attend(
         self, number: int, rank: int, beats: AsyncIterable[object], *, steady: bool = True
     ) -> Job:
-        """Watch a rank until `beats` end, which shows that its process has ended, or until stop_waiting().
+        """Watch a rank until `beats` end, which shows that its process has ended.
 
-        steady: as in JobTable.attend.
+        steady: as in JobTable.attend. Raises UnavailableError when stop_waiting() is called.
         """
         member = self.jobs.attend(number, rank, self._clock(), steady=steady)
         job = self.jobs.job(number)
@@ -419,7 +440,7 @@ class Service:
                     if not self.jobs.hear(number, member, self._clock()):
                         break
         except TimeoutError:
-            return job
+            raise UnavailableError("the controller ends; connect again when it has started again") from None
         finally:
             self._attended.discard(until)
         self.jobs.vanish(number, member, self._clock())
@@ -476,6 +497,8 @@ class Service:
             await asyncio.sleep(_TICK_S)
 
     def _switch_connected(self, name: str) -> None:
+        if name in self._expected:
+            self._find_expected(name)
         self.jobs.switches.connected(name)
         self.jobs.changing.advance_all(self._clock())
         self._publisher.publish()
@@ -485,13 +508,45 @@ class Service:
         self.jobs.switches.lost(name, self._clock(), SWITCH_TAKEN if taken else SWITCH_LOST)
         self._publisher.publish()
 
-    def _write_base_entries(self, node: SwitchNode, switch: Switch) -> None:
-        """Write the entries that a switch needs before any job."""
-        switch.insert(aggregator_entries(node.ip, node.mac))
-        switch.insert(binding_entries(self.topology.bindings(node.name)))
-        switch.insert([flood_group(self.topology.flooded(node.name))])
+    def _find_expected(self, name: str) -> None:
+        """Compare a switch that is connected for the first time with what restored jobs had there."""
+        missing = self._missing.pop(name, None)
+        expected = self._expected.pop(name)
+        if missing is None:
+            self.jobs.switches.lost(name, self._clock())
+            return
+        kept = expected.keys() - missing
+        _log.info("switch %s went on: %d of %d jobs have all entries there", name, len(kept), len(expected))
+        for number in sorted(missing):
+            self.jobs.switches.lose_entries(number, name, self._clock())
+
+    def _prepare(self, node: SwitchNode, switch: Switch, kept: bool) -> None:
+        """Write the entries that a switch needs before any job. kept: it has entries already."""
+        self._missing.pop(node.name, None)  # of an attempt to connect that has failed
+        if kept:
+            expected = self._expected.get(node.name, {})
+            self._missing[node.name] = reconcile(switch, self._base(node), expected)
+        else:
+            switch.insert(self._base(node))
+
+    def _base(self, node: SwitchNode) -> list[Entity]:
+        """The entries that a switch needs before any job."""
         linked = [place.port for place in self.topology.link_at if place.switch == node.name]
-        switch.insert([linked_port_entry(port) for port in linked])
-        if (packets := self.network.mark_queue) is not None:
-            switch.insert([queue_entry(port, packets) for port in node.ports])
-        switch.insert(self.switches[node.name].losses.entries)
+        marked = () if self.network.mark_queue is None else node.ports
+        return [
+            *aggregator_entries(node.ip, node.mac),
+            *binding_entries(self.topology.bindings(node.name)),
+            flood_group(self.topology.flooded(node.name)),
+            *(linked_port_entry(port) for port in linked),
+            *(queue_entry(port, self.network.mark_queue or 0) for port in marked),
+            *self.switches[node.name].losses.entries,
+        ]
+
+
+def _restored(jobs: JobTable) -> dict[str, dict[int, list[Entity]]]:
+    """What restored jobs had in switches, by switch and job."""
+    found: dict[str, dict[int, list[Entity]]] = {}
+    for number, by_switch in jobs.switches.installed().items():
+        for name, entries in by_switch.items():
+            found.setdefault(name, {})[number] = [entity for stage in entries.stages for entity in stage]
+    return found

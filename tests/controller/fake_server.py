@@ -150,6 +150,16 @@ class FakeP4Runtime(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
                     found = response.entities.add().counter_entry
                     found.counter_id, found.index.index = number, index
                     found.data.packet_count, found.data.byte_count = self.counts.get((number, index), (0, 0))
+            elif entity.HasField("table_entry"):
+                assert entity.table_entry.table_id == 0, "all tables"
+                for entry in list(self.entries.values()):
+                    response.entities.add().table_entry.CopyFrom(entry)
+            elif entity.HasField("packet_replication_engine_entry"):
+                for number, replicas in self.groups.items():
+                    entry = response.entities.add().packet_replication_engine_entry.multicast_group_entry
+                    entry.multicast_group_id = number
+                    for port, instance in reversed(replicas):
+                        entry.replicas.add(egress_port=port, instance=instance)
             else:
                 for entry in self._of_table(entity.direct_counter_entry.table_entry.table_id):
                     found = response.entities.add().direct_counter_entry

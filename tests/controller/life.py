@@ -21,8 +21,10 @@ from inagg_controller.fabric.topology import Topology
 from inagg_controller.jobs.effects import Effect, Install, Regroup
 from inagg_controller.jobs.job import Job, Registered
 from inagg_controller.jobs.planning import JobRequest
-from inagg_controller.jobs.servers import Worker
-from tests.controller.entities import Placed, entities_of, name_of
+from inagg_controller.jobs.record import Saved, record_of, record_of_member
+from inagg_controller.jobs.servers import JobKey, Worker
+from inagg_controller.jobs.table import JobTable
+from tests.controller.entities import Placed, entities_of, in_stages, name_of
 from tests.controller.life_invariants import INVARIANTS, Process, bytes_in
 from tests.controller.serving import STAR
 from tests.controller.tables import POLICY, member, move, new_table
@@ -56,7 +58,8 @@ class Life(RuleBasedStateMachine):
     their heartbeats late or never.
 
     entities: in the switches. epochs: of all placements. moved: the jobs that have had two. endings: how jobs ended.
-    freed: the epochs of those that have freed all. processes: of servers, by name. instances: of all of them. creator,
+    freed: the epochs of those that have freed all. saved: what outlasts the controller. forgotten: what the last one
+    had of servers and the present one has not. processes: of servers, by name. instances: of all of them. creator,
     job_class, priority, on_path_loss: of the jobs that are created.
     """
 
@@ -65,9 +68,11 @@ class Life(RuleBasedStateMachine):
         self.setting = setting
         self.now = 0.0
         self.names = list(setting.topology.by_name)
-        self.table = new_table(
-            topology=setting.topology, max_members=10, max_ended=3, max_server_jobs=6, **setting.limits
-        )
+        self.table = self.new_table()
+        for name in self.names:
+            self.table.switches.connected(name)
+        self.saved = Saved()
+        self.forgotten: set[JobKey] = set()
         self.entities: set[Placed] = set()
         self.epochs: list[int] = []
         self.moved: set[int] = set()
@@ -78,6 +83,18 @@ class Life(RuleBasedStateMachine):
         self.creator: str | None = None
         self.job_class, self.priority = DEFAULT_JOB_CLASS, 0
         self.on_path_loss: tuple[str, ...] = ("same", "other", "servers", "fail")
+
+    def new_table(self) -> JobTable:
+        """Of a controller that has just started."""
+        return new_table(
+            topology=self.setting.topology,
+            max_members=10,
+            max_ended=3,
+            max_server_jobs=6,
+            now=self.now,
+            connected=False,
+            **self.setting.limits,
+        )
 
     # Requests about jobs
 
@@ -393,6 +410,58 @@ class Life(RuleBasedStateMachine):
         assert not any(link in job.placement.tree.links.values() for job in living if job.uses(job.placement))
         self.table.switches.link_up(link)
 
+    # The controller
+
+    @rule(data=st.data())
+    def restart_controller(self, data: st.DataObject) -> None:
+        """The controller starts again. Some switches have been restarted meanwhile, or have lost entries."""
+        self.save()
+        before = self.table
+        self.table = self.new_table()
+        self.table.restore(self.saved, self.now)
+        for name in data.draw(st.permutations(self.names)):
+            installed = self.table.switches.installed()
+            expected = {
+                number: set(in_stages({name: entries[name]}))
+                for number, entries in installed.items()
+                if name in entries
+            }
+            there = {placed for placed in self.entities if placed[0] == name}
+            self.entities -= there
+            if expected and not data.draw(st.integers(0, 4)):
+                self.table.switches.lost(name, self.now)
+            else:
+                gone = data.draw(st.sampled_from([set(), *({placed} for placed in sorted(there, key=repr))]))
+                there -= gone
+                self.entities |= there & set().union(*expected.values())
+                for number, entities in expected.items():
+                    if not entities <= there:
+                        self.table.switches.lose_entries(number, name, self.now)
+            self.table.switches.connected(name)
+        for server in before.servers.by_name.values():
+            known = self.table.servers.by_name[server.name]
+            assert (known.instance, known.memory) == (server.instance, server.memory)
+            self.forgotten |= server.leases.keys() - known.leases.keys()
+        kept = [job for job in before.jobs.values() if job.state in ("joining", "running")]
+        assert all(self.table.jobs[job.id].members == job.members for job in kept)
+        assert all(self.table.jobs[job.id].secret == job.secret for job in before.jobs.values())
+
+    def save(self) -> None:
+        """Keep what a controller keeps."""
+        changes = self.table.changes()
+        jobs = {**self.saved.jobs, **changes.jobs}
+        jobs = {number: record for number, record in jobs.items() if record}
+        members = {at: record for at, record in self.saved.members.items() if changes.jobs.get(at[0]) != b""}
+        members = {at: record for at, record in {**members, **changes.members}.items() if record}
+        self.saved = replace(changes, jobs=jobs, members=members)
+        known = self.table.jobs
+        assert jobs == {number: record_of(job) for number, job in known.items()}
+        assert members == {
+            (number, rank): record_of_member(member)
+            for number, job in known.items()
+            for rank, member in job.members.items()
+        }
+
     # Servers
 
     @precondition(_with_servers)
@@ -503,6 +572,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def all_invariants_hold(self) -> None:
+        self.save()
         for check in INVARIANTS:
             check(self)
         self.table.tick(self.now)

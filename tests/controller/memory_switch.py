@@ -21,6 +21,7 @@ class MemorySwitch:
         self.entities: dict[object, Entity] = {}
         self.threads = 1
         self.connections = 0
+        self.programmed = False
         self.refuse: Callable[[Entity], bool] = lambda entity: False
         self.refuse_removal: Callable[[Entity], bool] = lambda entity: False
         self.away = False
@@ -35,11 +36,22 @@ class MemorySwitch:
         self,
         on_lost: Callable[[SwitchUnreachableError], None],
         on_packet: Callable[[bytes], None] = lambda frame: None,
-    ) -> None:
+        *,
+        keep: bool = False,
+    ) -> bool:
         self._check()
-        self.entities.clear()
+        kept = keep and self.programmed
+        if not kept:
+            self.entities.clear()
+        self.programmed = True
         self.connections += 1
         self._on_lost, self.on_packet = on_lost, on_packet
+        return kept
+
+    def read(self) -> Sequence[Entity]:
+        self._check()
+        with self._lock:
+            return list(self.entities.values())
 
     def send(self, frames: Sequence[bytes]) -> None:
         for frame in frames if not self.away else ():
@@ -87,6 +99,7 @@ class MemorySwitch:
         """Lose everything, as a switch process that ends does."""
         assert self._on_lost is not None, "the switch is not connected"
         self.entities.clear()
+        self.programmed = False
         self._on_lost(SwitchUnreachableError("the switch closed the connection"))
 
     def in_table(self, table: str) -> list[TableEntry]:
@@ -112,7 +125,11 @@ class MemorySwitch:
 
     @staticmethod
     def _key(entity: Entity) -> object:
-        return entity.group if isinstance(entity, MulticastGroup) else (entity.table, entity.match)
+        return (
+            entity.group
+            if isinstance(entity, MulticastGroup)
+            else (entity.table, tuple(sorted(entity.match)))
+        )
 
     def _check(self, refused: bool = False) -> None:
         if self.away:

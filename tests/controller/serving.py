@@ -19,6 +19,7 @@ from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.network import Network
 from inagg_controller.service import Service
+from inagg_controller.state_file import StateFile
 from tests.controller.memory_switch import MemorySwitch
 from tests.controller.p4info import SLOT_VERSIONS, WORDS
 
@@ -93,11 +94,14 @@ class Serving:
         multicast: int | None = None,
         mark_queue: int | None = None,
         addresses: Mapping[Address, frozenset[int]] = OF_THE_TESTS,
+        state: StateFile | None = None,
+        wait_s: float = 0.0,
         **limits: Any,
     ) -> AsyncIterator[tuple[httpx.AsyncClient, Service, Clock]]:
         """Yields the operator's client of the API, the service, and the job table's clock.
 
-        multicast: of `JobTable`. mark_queue, addresses: of `Network`. limits: of `Limits`.
+        multicast: of `JobTable`. mark_queue, addresses: of `Network`. state: restores the table, and keeps it. wait_s:
+        for switches. limits: of `Limits`.
         """
         clock = Clock()
         table = JobTable(
@@ -109,9 +113,11 @@ class Serving:
             words=WORDS,
             multicast=multicast,
         )
+        if state is not None:
+            table.restore(state.load(), clock())
         network = Network(topology=self._topology, words=WORDS, mark_queue=mark_queue, addresses=addresses)
-        service = Service(table, self._switches, network, clock=clock, on_crash=on_crash)
-        await service.start()
+        service = Service(table, self._switches, network, clock=clock, on_crash=on_crash, state=state)
+        await service.start(wait_s)
         try:
             async with httpx.AsyncClient(
                 transport=httpx.ASGITransport(create_app(service, OPERATORS_TOKEN)),

@@ -23,18 +23,24 @@ def member(rank: int, host: int | None = None) -> Member:
 
 
 def new_table(
-    slot_versions: int = 64, topology: Topology = STAR, first_epoch: int = 100, **limits: Any
+    slot_versions: int = 64,
+    topology: Topology = STAR,
+    first_epoch: int = 100,
+    *,
+    now: float = 0.0,
+    connected: bool = True,
+    **limits: Any,
 ) -> JobTable:
     table = JobTable(
         topology,
         Limits(slot_versions=slot_versions, **limits),
         POLICY,
         first_epoch=first_epoch,
-        now=0.0,
+        now=now,
         words=4,
         multicast=0xEFC00000,
     )
-    for name in topology.by_name:
+    for name in topology.by_name if connected else ():
         table.switches.connected(name)
     return table
 

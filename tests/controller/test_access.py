@@ -466,7 +466,7 @@ def test_the_operators_token_is_made_for_its_owner_alone_and_kept(
     path = tmp_path / "new" / "controller.token"
     tokens = []
     for _ in range(2):
-        process = launch(token_file=path)
+        process = launch(token_file=path, state="none")
         assert read_line(process) == "ready"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert list(path.parent.iterdir()) == [path]

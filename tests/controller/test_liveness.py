@@ -11,6 +11,7 @@ import pytest
 
 from inagg.membership.control import ControlClient
 from tests import forks
+from tests.controller.fake_server import FakeServer
 from tests.controller.launching import Launcher, read_line
 from tests.waiting import wait_until
 
@@ -26,7 +27,10 @@ from inagg.sums.journal import Journal
 
 class Terminated(httpx.HTTPTransport):
     # Takes https: to the controller's http:, as a proxy that terminates TLS does.
+    requests = 0
+
     def handle_request(self, request):
+        Terminated.requests += 1
         request.url = request.url.copy_with(scheme="http")
         return super().handle_request(request)
 
@@ -50,6 +54,7 @@ times = BeatTimes(policy.heartbeat_interval_s, policy.heartbeat_timeout_s)
 RankHeartbeat(client, JobRank(1, "", rank), times, Rank(), Journal()).start()
 while sys.argv[4] == "https" and presence._due is None:
     time.sleep(0.01)
+first = getattr(presence, "_connection", None)
 print("in", flush=True)
 for order in sys.stdin:
     if order == "hold the GIL\\n":
@@ -62,6 +67,11 @@ for order in sys.stdin:
         while presence._connection is broken:
             time.sleep(0.01)
         print("made again", flush=True)
+    elif order == "connect again\\n":
+        https = sys.argv[4] == "https"
+        while Terminated.requests < 2 or presence._due is None if https else presence._connection is first:
+            time.sleep(0.01)
+        print("connected again", flush=True)
     elif order == "fork\\n":
         if os.fork() == 0:
             print(f"child {os.getpid()}", flush=True)
@@ -188,13 +198,37 @@ def test_a_rank_that_holds_the_gil_behind_https_is_not_taken_for_a_stopped_one(r
     assert client.status(1).state == "running"
 
 
+@pytest.mark.parametrize("way", ["http", "https"])
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+def test_ranks_notice_nothing_when_the_controller_starts_again(
+    run_job: RunJob, launch: Launcher, fake_server: FakeServer, way: str, ending: signal.Signals
+) -> None:
+    client, ranks = run_job(timeout_s=600, way=way)
+    switch = fake_server.servicer
+    entries, groups = dict(switch.entries), dict(switch.groups)
+    before = client.status(1)
+    launch.processes[0].send_signal(ending)
+    launch.processes[0].wait()
+    assert read_line(launch(heartbeat_interval_s=0.2, heartbeat_timeout_s=600)) == "ready"
+    assert client.status(1) == before
+    assert (switch.pushes, switch.entries, switch.groups) == (1, entries, groups)
+    ranks[1].told("connect again")
+    assert ranks[1].hears() == "connected again"
+    with ControlClient(client.base_url) as later:  # its request is read after that of the presence
+        later.health()
+    ranks[1].process.kill()
+    assert lost(client) == {1: "its process has ended without leaving the job"}
+    assert ranks[0].hears().startswith("rank 1")
+    wait_until(lambda: len(switch.entries) < len(entries), "its entries are gone")
+
+
 def test_ranks_of_a_controller_that_was_restarted_are_told_that_their_job_is_gone(
     run_job: RunJob, launch: Launcher
 ) -> None:
     _, ranks = run_job(timeout_s=600)
     launch.processes[0].kill()
     launch.processes[0].wait()
-    assert read_line(launch()) == "ready"
+    assert read_line(launch(state="none")) == "ready"
     for rank in ranks:
         assert rank.hears().startswith("there is no job 1: it never existed")
 
@@ -207,7 +241,7 @@ def test_ranks_of_a_controller_that_was_restarted_take_no_other_job_for_theirs(
         rank.process.send_signal(19)  # SIGSTOP
     launch.processes[0].kill()
     launch.processes[0].wait()
-    assert read_line(launch()) == "ready"
+    assert read_line(launch(state="none")) == "ready"
     with ControlClient(f"http://127.0.0.1:{free_port}") as client:
         assert client.create_job(2, 4).id == 1
     for rank in ranks:

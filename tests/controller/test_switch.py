@@ -67,7 +67,7 @@ def test_connecting_pushes_the_pipeline_as_the_files_have_it(
     config = fake_server.servicer.config
     assert config is not None
     assert config.p4info == p4info
-    assert config.p4_device_config == program.device_config_path.read_bytes()
+    assert config.p4_device_config == program.device_config
 
 
 def test_a_jobs_entries_reach_the_switch_with_their_values(

@@ -4,6 +4,7 @@
 import itertools
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from tests.controller.tree_tables import member
 from tests.switch.inagg.packets import Inagg, ethernet, ipv4, read_result, udp
 
 
-def tree_table(**limits: int) -> JobTable:
+def tree_table(**limits: Any) -> JobTable:
     return new_table(topology=LEAF_SPINE, **limits)
 
 

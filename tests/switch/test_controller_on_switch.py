@@ -458,8 +458,13 @@ def test_a_controller_that_is_killed_can_be_started_again_on_the_same_switch(tes
         old = testbed.register_all(client, client.create_job(2, 4), [first, second])
         testbed.controller.kill()
         testbed.controller.wait()
+        entries = testbed.entries()
+        assert entries != GROUND
         testbed.start_controller()
-        assert testbed.entries() == GROUND
+        assert testbed.entries() == entries
+        assert client.status(old.id).state == "running"
+        client.end_job(old.id)
+        wait_until(lambda: testbed.entries() == GROUND, "the job's entries are gone")
         new = testbed.register_all(client, client.create_job(2, 4), [first, second])
         assert new.epoch > old.epoch
 

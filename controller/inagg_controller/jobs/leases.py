@@ -48,6 +48,13 @@ class LeasePool:
         self._leases[lease.base] = lease
         return lease
 
+    def claim(self, lease: Lease) -> bool:
+        """Lease exactly this again, after a restart. Returns whether it is free."""
+        free = any(start <= lease.base and lease.base + lease.size <= end for start, end in self._holes())
+        if free:
+            self._leases[lease.base] = lease
+        return free
+
     def give_back(self, lease: Lease) -> None:
         """End a lease that take() returned. Raises ValueError if it is not leased."""
         if self._leases.get(lease.base) != lease:
@@ -69,25 +76,29 @@ class LeasePool:
 class Numbers:
     """Assigns numbers from first to last in turn, so that a number is reused as late as possible.
 
-    A packet or a worker of the number's previous owner may still exist.
+    A packet or a worker of the number's previous owner may still exist. next: where the search for the next one begins.
     """
 
     def __init__(self, first: int, last: int) -> None:
+        self.next = first
         self._first = first
         self._last = last
-        self._next = first
         self._used: set[int] = set()
 
     def take(self) -> int | None:
         """The next number not in use; None if all are in use."""
         if len(self._used) > self._last - self._first:
             return None
-        while self._next in self._used:
-            self._next = self._after(self._next)
-        number = self._next
+        while self.next in self._used:
+            self.next = self._after(self.next)
+        number = self.next
         self._used.add(number)
-        self._next = self._after(number)
+        self.next = self._after(number)
         return number
+
+    def claim(self, number: int) -> None:
+        """Use a number that is not in use, after a restart."""
+        self._used.add(number)
 
     def give_back(self, number: int) -> None:
         """End the use of a number."""

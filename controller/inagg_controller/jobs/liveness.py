@@ -38,8 +38,7 @@ class Liveness:
 
     def attend(self, rank: int, *, steady: bool) -> None:
         """A rank has opened a presence connection: its first, or a replacement. steady: see `unsteady`."""
-        if not steady:
-            self.unsteady.add(rank)
+        (self.unsteady.discard if steady else self.unsteady.add)(rank)
         self.attended[rank] = self.attended.get(rank, 0) + 1
         self.vanished.pop(rank, None)
 

@@ -129,7 +129,9 @@ class ServedJobs:
                 self._count_in(job, share, index, now)
             return
         served = index in share.serving
-        share.serving.discard(index)
+        if served:
+            share.serving.discard(index)
+            self._states.note_change(job)
         if served and job.active and job.uses(placement):
             self._states.lose_way(job, f"server {server.name} no longer serves it", now)
         if not job.uses(placement):  # perhaps since the line before
@@ -141,7 +143,7 @@ class ServedJobs:
         if index in share.serving:
             return
         share.serving.add(index)
-        self._states.note_change()
+        self._states.note_change(job)
         self._states.begin_if_ready(job, now)
 
 

@@ -167,7 +167,7 @@ class Servers:
     """The registered servers, by name.
 
     words: 256-byte words in a DATA packet. max_slots: maximum number for a job. host_share: the share of a server's
-    memory that the jobs of one host may have together.
+    memory that the jobs of one host may have together. next_instance: the number of the next one that registers.
     """
 
     def __init__(self, *, words: int, max_slots: int, host_share: float) -> None:
@@ -175,7 +175,7 @@ class Servers:
         self._words = words
         self._max_slots = min(1 << (max_slots.bit_length() - 1), _MOST_SLOTS)
         self._host_share = host_share
-        self._next_instance = 1
+        self.next_instance = 1
 
     def add(self, name: str, ip: int, udp_port: int, memory: int, now: float) -> Server:
         """Register a server. Neither its name nor its address may be another's (`rivals`)."""
@@ -184,10 +184,10 @@ class Servers:
             ip=ip,
             udp_port=udp_port,
             memory=memory,
-            instance=self._next_instance,
+            instance=self.next_instance,
             last_seen=now,
         )
-        self._next_instance += 1
+        self.next_instance += 1
         self.by_name[name] = server
         return server
 

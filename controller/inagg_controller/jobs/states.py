@@ -40,21 +40,25 @@ _SHORT_S = 60.0
 class JobStates:
     """The jobs by number. first_epoch, multicast: as in `JobTable`.
 
-    version: changes with every change of a job's state, of the servers and of what they serve. effects: that no driver
-    has taken yet. notices: lines for the log.
+    version: changes with every change of a job's state, of the servers and of what they serve. changed,
+    changed_members: the numbers of jobs, and the numbers and ranks of members, that have changed, until somebody clears
+    them. numbers, groups, next_epoch: for the next job. effects: that no driver has taken yet. notices: lines for the
+    log.
     """
 
     def __init__(self, supplies: Supplies, policy: Policy, first_epoch: int, multicast: int | None) -> None:
         self.jobs: dict[int, Job] = {}
         self.version = 0
+        self.changed: set[int] = set()
+        self.changed_members: set[tuple[int, int]] = set()
         self.effects: deque[Effect] = deque()
         self.notices: list[str] = []
         self._supplies = supplies
         self._policy = policy
         self._ended: list[Job] = []
-        self._numbers = Numbers(1, _LAST_JOB)
-        self._groups = Numbers(_FIRST_GROUP, _LAST_GROUP)
-        self._next_epoch = first_epoch
+        self.numbers = Numbers(1, _LAST_JOB)
+        self.groups = Numbers(_FIRST_GROUP, _LAST_GROUP)
+        self.next_epoch = first_epoch
         self._multicast = multicast
 
     @property
@@ -62,9 +66,11 @@ class JobStates:
         """The jobs that hold resources."""
         return [job for job in self.jobs.values() if job.holds_resources]
 
-    def note_change(self) -> None:
-        """Let `version` say that something has changed."""
+    def note_change(self, job: Job | None = None) -> None:
+        """Let `version` say that something has changed, and `changed` which job."""
         self.version += 1
+        if job is not None:
+            self.changed.add(job.id)
 
     def find(self, number: int) -> Job:
         """The job with this number. Raises UnknownJobError."""
@@ -72,7 +78,8 @@ class JobStates:
             return self.jobs[number]
         except KeyError:
             raise UnknownJobError(
-                f"there is no job {number}: it never existed, it ended a while ago, or the controller has restarted"
+                f"there is no job {number}: it never existed, it ended a while ago, or the controller was started "
+                "again without it"
             ) from None
 
     def placement(self, number: int, epoch: int) -> tuple[Job, Placement] | None:
@@ -88,12 +95,12 @@ class JobStates:
 
     def check_epoch(self) -> None:
         """Raise UnavailableError if there is no epoch for another placement."""
-        if self._next_epoch > _LAST_EPOCH:
+        if self.next_epoch > _LAST_EPOCH:
             raise UnavailableError("every epoch has been used; restart the controller")
 
     def add(self, request: JobRequest, plan: Plan, now: float) -> Job:
         """Add a job that has been planned."""
-        number = self._numbers.take()
+        number = self.numbers.take()
         # There are more numbers than jobs that fit into the tables, jobs on servers and ended jobs together.
         assert number is not None
         job = Job(
@@ -109,7 +116,7 @@ class JobStates:
             on_path_loss=request.on_path_loss,
         )
         self.jobs[number] = job
-        self.note_change()
+        self.note_change(job)
         return job
 
     def replace(self, job: Job, request: JobRequest, plan: Plan) -> None:
@@ -125,7 +132,7 @@ class JobStates:
         if old.results_ip is None:  # some rank gets nothing that is sent to a group address
             new.results_ip = None
         job.placements.append(new)
-        self.note_change()
+        self.note_change(job)
         if old.freed:
             job.placements.remove(old)
         else:
@@ -133,12 +140,12 @@ class JobStates:
         self.place_if_complete(job)
 
     def _place(self, number: int, request: JobRequest, plan: Plan) -> Placement:
-        group = self._groups.take() if plan.tree.switches else None
+        group = self.groups.take() if plan.tree.switches else None
         # There are more groups than jobs that fit into the tables.
         assert group is not None or not plan.tree.switches
         placement = Placement(
             job=number,
-            epoch=self._next_epoch,
+            epoch=self.next_epoch,
             slots=plan.slots,
             creator=request.creator,
             job_class=request.job_class,
@@ -149,7 +156,7 @@ class JobStates:
             servers=plan.servers,
             priority=request.priority,
         )
-        self._next_epoch += 1
+        self.next_epoch += 1
         if plan.servers is not None:
             lease(plan.servers, placement.key, request.creator, request.job_class)
         return placement
@@ -168,6 +175,7 @@ class JobStates:
         *older, placement = job.placements
         if not job.uses(placement) or not job.complete or placement.state is not State.PLANNED:
             return
+        self.changed.add(job.id)
         if placement.servers is not None and not placement.servers.seats:
             if job.change is None:
                 placement.servers.assign(job.members)
@@ -224,7 +232,7 @@ class JobStates:
         )
         job.state = "changing"
         self.notices.append(f"{job.title} has lost its way, and looks for another: {reason}")
-        self.note_change()
+        self.note_change(job)
         self._withdraw(job, placement)
 
     def resume(self, job: Job, now: float) -> None:
@@ -236,7 +244,7 @@ class JobStates:
         job.resumed_at, job.found_by, job.lost_why = now, job.change.found_by, job.change.reason
         job.change = None
         job.state = "running"
-        self.note_change()
+        self.note_change(job)
 
     def fail(self, job: Job, reason: str, now: float) -> None:
         """End a job that cannot go on."""
@@ -258,15 +266,14 @@ class JobStates:
         job.change = None
         self._ended.append(job)
         job.comparison.close()
-        self.note_change()
-        if not job.placement.freed:
-            self._withdraw(job, job.placement)
+        self.note_change(job)
+        self._withdraw(job, job.placement)
 
     def _withdraw(self, job: Job, placement: Placement) -> None:
         """Give back a placement that is of no more use: first have its entries removed, unless that is under way."""
         if placement.state is State.PLANNED:
             self.release(job, placement)
-        elif placement.state is not State.REMOVING:
+        elif not placement.freed and placement.state is not State.REMOVING:
             self.remove(job, placement)
 
     def remove(self, job: Job, placement: Placement) -> None:
@@ -286,19 +293,18 @@ class JobStates:
         if placement.servers is not None and placement.servers.holds(placement.key):
             return
         placement.release()
-        self.note_change()
+        self.note_change(job)
         self._supplies.resources.give_back(placement.leases)
         if placement.group is not None:
-            self._groups.give_back(placement.group)
+            self.groups.give_back(placement.group)
         if placement is not job.placement:
             job.placements.remove(placement)
 
     def forget_ended(self, now: float) -> None:
         """Forget ended jobs: after a time, and the oldest of a host and of all that have too many jobs or ranks."""
         for number in _overdue(list(self.jobs.values()), self._policy.keep_s, self._supplies.limits, now):
-            del self.jobs[number]
-            self._numbers.give_back(number)
-            self.note_change()
+            self.note_change(self.jobs.pop(number))
+            self.numbers.give_back(number)
 
 
 def _overdue(jobs: Sequence[Job], keep_s: float, limits: Limits, now: float) -> list[int]:

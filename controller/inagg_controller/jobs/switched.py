@@ -15,6 +15,7 @@ from inagg_controller.jobs.states import JobStates
 from inagg_controller.switch.entries import JobEntries
 
 SWITCH_LOST = "switch {} was lost: the sums in its slots are gone"
+ENTRIES_LOST = "switch {} has lost entries of this job while the controller did not run"
 SWITCH_TAKEN = "another controller has taken switch {} over: its tables and slots are no longer this job's"
 
 # Seconds after which a removal that the switch refused is tried again.
@@ -52,7 +53,7 @@ class SwitchedJobs:
         job, placement = self._states.placement(effect.job, effect.epoch) or (None, None)
         if job is None or placement is None or placement.generation != effect.generation:
             return
-        self._states.note_change()
+        self._states.note_change(job)
         if isinstance(effect, Remove):
             if error is not None:
                 placement.retry_at = now + _RETRY_S
@@ -100,6 +101,12 @@ class SwitchedJobs:
             elif placement.state is not State.PLANNED:
                 self._states.remove(job, placement)
 
+    def lose_entries(self, number: int, name: str, now: float) -> None:
+        """Record that a switch that went on while the controller did not run has lost entries of a job."""
+        job = self._states.jobs.get(number)
+        if job is not None and job.active and job.uses(job.placement):
+            self._states.lose_way(job, ENTRIES_LOST.format(name), now)
+
     def link_down(self, link: Link, now: float, reason: str) -> None:
         """Record that a link passes no packets: jobs whose tree uses it change their way or fail, and later ones avoid
         it."""
@@ -126,7 +133,7 @@ class SwitchedJobs:
         """Send a job's results to each worker's own address from now on."""
         placement = job.placement
         placement.results_ip = None
-        self._states.note_change()
+        self._states.note_change(job)
         if placement.state in (State.INSTALLING, State.INSTALLED):
             self.effects.append(placement.regroup(unicast_groups_of(job, topology)))
 

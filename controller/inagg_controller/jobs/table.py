@@ -16,8 +16,10 @@ from inagg_controller.jobs.classes import Held, JobClass
 from inagg_controller.jobs.job import LEFT, Job, Registered
 from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.planning import JobRequest, Planners, Supplies
+from inagg_controller.jobs.record import Saved, record_of, record_of_member, record_of_server
 from inagg_controller.jobs.registration import check_endpoints, relevant
 from inagg_controller.jobs.resources import Resources
+from inagg_controller.jobs.restoring import numbers_of, restore
 from inagg_controller.jobs.served import ServedJobs, share_of
 from inagg_controller.jobs.servers import Servers
 from inagg_controller.jobs.states import JobStates
@@ -51,7 +53,7 @@ class JobTable:
         self.policy = policy
         self._topology = topology
         registered = Servers(words=words, max_slots=limits.max_slots, host_share=limits.host_share)
-        supplies = Supplies(topology, limits, Resources(topology, limits), registered)
+        self._supplies = supplies = Supplies(topology, limits, Resources(topology, limits), registered)
         self._states = JobStates(supplies, policy, first_epoch, multicast)
         self._planners = Planners(supplies)
         self.switches = SwitchedJobs(self._states, supplies.resources)
@@ -73,6 +75,32 @@ class JobTable:
     def classes(self) -> Mapping[str, JobClass]:
         """The job classes by name."""
         return self._planners.classes
+
+    def restore(self, saved: Saved, now: float) -> None:
+        """Restore what was kept while the controller did not run, in a new table. Raises RecordError."""
+        restore(self._states, self._supplies, saved, now)
+
+    def changes(self) -> Saved:
+        """What there is to keep since the last call: the jobs and members that have changed, all servers and numbers.
+
+        Nothing of a job is kept any more when it is gone, its members neither.
+        """
+        changed = {number: self.jobs.get(number) for number in self._states.changed}
+        members = {
+            (number, rank): None if job is None else job.members.get(rank)
+            for number, rank in self._states.changed_members
+            for job in (self.jobs.get(number),)
+        }
+        self._states.changed.clear()
+        self._states.changed_members.clear()
+        return Saved(
+            members={
+                at: b"" if member is None else record_of_member(member) for at, member in members.items()
+            },
+            jobs={number: b"" if job is None else record_of(job) for number, job in changed.items()},
+            servers={name: record_of_server(server) for name, server in self.servers.by_name.items()},
+            numbers=numbers_of(self._states, self._supplies.servers),
+        )
 
     def job(self, number: int) -> Job:
         """The job with this number. Raises UnknownJobError."""
@@ -120,8 +148,9 @@ class JobTable:
             )
         check_endpoints(job, member)
         job.members[member.rank] = member
+        self._states.changed_members.add((number, member.rank))
         job.liveness.begin([member.rank], now)
-        self._states.note_change()
+        self._states.note_change(job)
         self._states.place_if_complete(job)
         return job
 
@@ -198,7 +227,7 @@ class JobTable:
         job = self._find(number, rank)
         if job.ended or rank in job.left or rank not in job.members:
             return job
-        self._states.note_change()
+        self._states.note_change(job)
         if error is not None:
             self._states.lose_ranks(job, {rank: error}, now)
         elif job.state == "running":
@@ -209,6 +238,7 @@ class JobTable:
             self._states.lose_ranks(job, {rank: LEFT}, now)
         else:
             del job.members[rank]
+            self._states.changed_members.add((number, rank))
             job.liveness.forget(rank)
         return job
 

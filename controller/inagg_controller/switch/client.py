@@ -7,7 +7,7 @@ made under the lock. Each of the shell's exceptions becomes a SwitchError.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -46,15 +46,21 @@ class Switch(Protocol):
         self,
         on_lost: Callable[[SwitchUnreachableError], None],
         on_packet: Callable[[bytes], None] = lambda _: None,
-    ) -> None:
+        *,
+        keep: bool = False,
+    ) -> bool:
         """Connect and push the program, which clears tables and registers.
 
+        keep: do not if the switch runs this program already. Returns whether it does.
         Both are called on any thread: on_lost when the connection ends, and with SwitchTakenError when another
         controller becomes primary; on_packet with each frame that the program sends to the controller.
         """
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Have the program process frames as from the CPU port, if the switch is connected. Any thread may call it."""
+
+    def read(self) -> Sequence[Entity]:
+        """All entries of tables, and all multicast groups."""
 
     def insert(self, entities: Sequence[Entity]) -> None:
         """Insert a batch. After a failure, remove() removes the part that was inserted."""
@@ -94,7 +100,9 @@ class P4RuntimeSwitch:
         self,
         on_lost: Callable[[SwitchUnreachableError], None],
         on_packet: Callable[[bytes], None] = lambda _: None,
-    ) -> None:
+        *,
+        keep: bool = False,
+    ) -> bool:
         """See Switch. Raises SwitchTakenError if another controller is primary."""
         self.close()
         probe(self.address)
@@ -102,9 +110,9 @@ class P4RuntimeSwitch:
             client = Session(self._device_id, self.address)
         try:
             with translated(self.address):
-                client.set_fwd_pipe_config(
-                    str(self._program.p4info_path), str(self._program.device_config_path)
-                )
+                kept = keep and client.cookie() == self._program.cookie
+                if not kept:
+                    client.push(self._program)
                 self._context = Context()
                 self._context.set_p4info(client.get_p4info())
                 self.threads = client.threads()
@@ -119,6 +127,7 @@ class P4RuntimeSwitch:
             (self._watch_packets, on_packet),
         ):
             threading.Thread(target=watch, args=(client, told), name="inagg-stream", daemon=True).start()
+        return kept
 
     def _watch_stream(self, client: Session, on_lost: Callable[[SwitchUnreachableError], None]) -> None:
         client.stream_recv_thread.join()
@@ -149,6 +158,17 @@ class P4RuntimeSwitch:
             client.stream_out_q.put(
                 p4runtime_pb2.StreamMessageRequest(packet=p4runtime_pb2.PacketOut(payload=frame))
             )
+
+    def read(self) -> Sequence[Entity]:
+        """See Switch."""
+        tables, groups = p4runtime_pb2.Entity(), p4runtime_pb2.Entity()
+        tables.table_entry.SetInParent()  # id 0: all
+        groups.packet_replication_engine_entry.multicast_group_entry.SetInParent()
+        with self._connected() as client:
+            found = [_read_entity(self._context, entity) for entity in client.read([tables, groups])]
+        entities = [entity for entity in found if entity is not None]
+        self._present = set(map(_key, entities))
+        return entities
 
     def insert(self, entities: Sequence[Entity]) -> None:
         """See Switch."""
@@ -257,7 +277,7 @@ def _raise_first(failed: Mapping[int, Any], entities: Sequence[Entity]) -> None:
 
 
 def _key(entity: Entity) -> object:
-    return (entity.table, entity.match) if isinstance(entity, TableEntry) else entity.group
+    return (entity.table, tuple(sorted(entity.match))) if isinstance(entity, TableEntry) else entity.group
 
 
 def _table_entry(entity: TableEntry) -> Any:
@@ -267,6 +287,31 @@ def _table_entry(entity: TableEntry) -> Any:
     for name, value in entity.params:
         entry.action[name] = str(value)
     return entry
+
+
+def _read_entity(context: Context, message: Any) -> Entity | None:
+    """What a switch has; None for the default entry of a table."""
+    if message.HasField("packet_replication_engine_entry"):
+        group = message.packet_replication_engine_entry.multicast_group_entry
+        replicas = tuple((_port(replica), replica.instance) for replica in group.replicas)
+        return MulticastGroup(group.multicast_group_id, replicas)
+    entry = message.table_entry
+    if entry.is_default_action or not entry.match:
+        return None
+    table, action = context.get_name_from_id(entry.table_id), entry.action.action
+    name = context.get_name_from_id(action.action_id)
+    match = ((context.get_mf_name(table, field.field_id), field.exact.value) for field in entry.match)
+    params = ((context.get_param_name(name, param.param_id), param.value) for param in action.params)
+    return TableEntry(table, _integers(match), name, _integers(params))
+
+
+def _integers(named: Iterable[tuple[str, bytes]]) -> tuple[tuple[str, int], ...]:
+    return tuple((name, int.from_bytes(value, "big")) for name, value in named)
+
+
+def _port(replica: Any) -> int:
+    """The port of a replica, as a number or, since P4Runtime 1.4, as bytes."""
+    return int.from_bytes(replica.port, "big") if replica.port else int(replica.egress_port)
 
 
 def _group(entity: MulticastGroup, *, bare: bool) -> Any:

@@ -4,7 +4,8 @@
 The check at start reports a wrong file by its name, instead of a failed write in the middle of a job.
 """
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,15 @@ DIRECT_COUNTERS = ("InaggIngress.admission.admitted", "InaggIngress.shared_slots
 class Program:
     """The P4 program's properties that the controller depends on.
 
-    words: 256-byte words in a DATA packet. slot_versions: slot versions of the switch. job_members: bits of a member
-    bitmap. max_members, max_above: members, and switches and servers above, of all jobs that fit into the tables.
-    max_shared_jobs, max_stations: jobs on shared slots, and bound stations, that fit into the tables. counters: names
-    of the indexed counters.
+    p4info, device_config: the program. cookie: names it. words: 256-byte words in a DATA packet. slot_versions: slot
+    versions of the switch. job_members: bits of a member bitmap. max_members, max_above: members, and switches and
+    servers above, of all jobs that fit into the tables. max_shared_jobs, max_stations: jobs on shared slots, and bound
+    stations, that fit into the tables. counters: names of the indexed counters.
     """
 
-    p4info_path: Path
-    device_config_path: Path
+    p4info: Any = field(repr=False)
+    device_config: bytes = field(repr=False)
+    cookie: int
     words: int
     slot_versions: int
     job_members: int
@@ -74,21 +76,22 @@ def load_program(p4info_path: Path, device_config_path: Path) -> Program:
     p4info = p4info_pb2.P4Info()
     try:
         # A newer p4c may write fields that this P4Info schema does not have.
-        text_format.Parse(p4info_path.read_text(), p4info, allow_unknown_field=True)
-        device_config_path.read_bytes()
+        text = p4info_path.read_text()
+        text_format.Parse(text, p4info, allow_unknown_field=True)
+        device_config = device_config_path.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"cannot read {error.filename}: {error.strerror}") from error
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{p4info_path} is not P4Info in text format: {error}") from error
     try:
-        return _examine(p4info, p4info_path, device_config_path)
+        return _examine(p4info, device_config, _digest(text.encode(), device_config))
     except LookupError as error:
         raise ConfigurationError(
             f"{p4info_path} is not the P4Info of inagg.p4: {error.args[0]}. Compile p4/inagg.p4 of this version."
         ) from error
 
 
-def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Program:
+def _examine(p4info: Any, device_config: bytes, cookie: int) -> Program:
     tables = {table.preamble.name: table for table in p4info.tables}
     actions = {action.preamble.name: action for action in p4info.actions}
     registers = {register.preamble.name: register for register in p4info.registers}
@@ -107,8 +110,9 @@ def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Progra
         raise LookupError(f"the size of {_POOL} is not a multiple of that of {_SLOT_EPOCH}")
     member = next(param for param in actions["InaggIngress.admission.admit"].params if param.name == "member")
     return Program(
-        p4info_path=p4info_path,
-        device_config_path=device_config_path,
+        p4info=p4info,
+        device_config=device_config,
+        cookie=cookie,
         words=words,
         slot_versions=slot_versions,
         job_members=member.bitwidth,
@@ -119,6 +123,14 @@ def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Progra
         max_stations=min(tables[name].size for name in (STATION, SOURCE_MAC, SOURCE_IP)) - 1,
         counters=short_names([counter.preamble.name for counter in p4info.counters]),
     )
+
+
+def _digest(*parts: bytes) -> int:
+    """64 bits that other parts hardly have."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(hashlib.sha256(part).digest())
+    return int.from_bytes(digest.digest()[:8], "big")
 
 
 def _one_of_each() -> tuple[TableEntry, ...]:

@@ -21,6 +21,7 @@ from p4runtime_sh.p4runtime import (
 )
 
 from inagg_controller.errors import SwitchError, SwitchRefusedError, SwitchTakenError, SwitchUnreachableError
+from inagg_controller.switch.program import Program
 from inagg_p4runtime.cells import CounterCell, read_counters
 from inagg_p4runtime.names import THREADS
 
@@ -124,6 +125,27 @@ class Session(P4RuntimeClient):  # type: ignore[misc]
                 raise
             return failed
         return {}
+
+    def push(self, program: Program) -> None:
+        """Have the switch run a program, with empty tables and registers."""
+        request = p4runtime_pb2.SetForwardingPipelineConfigRequest(device_id=self.device_id)
+        request.election_id.high, request.election_id.low = self.election_id
+        request.action = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
+        request.config.p4info.CopyFrom(program.p4info)
+        request.config.p4_device_config = program.device_config
+        request.config.cookie.cookie = program.cookie
+        self.stub.SetForwardingPipelineConfig(request)
+
+    def cookie(self) -> int:
+        """That of the running program; 0 without one."""
+        request = p4runtime_pb2.GetForwardingPipelineConfigRequest(device_id=self.device_id)
+        request.response_type = p4runtime_pb2.GetForwardingPipelineConfigRequest.COOKIE_ONLY
+        try:
+            return int(self.stub.GetForwardingPipelineConfig(request).config.cookie.cookie)
+        except grpc.RpcError as error:
+            if error.code() in _UNREACHABLE:
+                raise
+            return 0
 
     def threads(self) -> int:
         """How many threads of the switch divide the packets of the running program."""

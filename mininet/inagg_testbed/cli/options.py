@@ -34,7 +34,7 @@ FIRST_GRPC_PORT = 50051  # of p4lang/tutorials
 _OPTION_NAME = re.compile("[a-z][a-z0-9-]*")
 # What the testbed itself tells the controller.
 _OF_TESTBED = dict.fromkeys(
-    ("device-config", "listen", "no-switch", "p4info", "token-file", "topology", "words"),
+    ("device-config", "listen", "no-switch", "p4info", "state", "token-file", "topology", "words"),
     "the testbed sets it",
 ) | {"pool": "use the option --pool, where the command has it"}
 WorkersOption = Annotated[
