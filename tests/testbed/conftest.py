@@ -12,6 +12,8 @@ import pytest
 from inagg_testbed.network.fabric import Fabric, RankOrder
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
+from tests.testbed.programs import launch
+from tests.testbed.steps import STEPS, outcome_of
 
 OpenTestbed = Callable[..., AbstractContextManager[Testbed]]
 
@@ -58,3 +60,12 @@ def bridge(open_bridge: OpenTestbed) -> Iterator[Testbed]:
     """Four hosts, unshaped links."""
     with open_bridge() as testbed:
         yield testbed
+
+
+@pytest.fixture(scope="module")
+def undisturbed(open_network: OpenTestbed) -> str:
+    """The digest of STEPS when nothing dies."""
+    with open_network(hosts=4) as testbed:
+        outcome = outcome_of(launch(testbed, STEPS))
+    assert outcome.to == []
+    return outcome.digest

@@ -4,45 +4,21 @@
 The switches are the model's, the links carry 100 Mbit/s, and the sums are under way when a part dies.
 """
 
-import re
 import signal
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from inagg_testbed.network.fabric import Fabric
-from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.topology import run_in_namespace
-from inagg_testbed.network.workers import WorkerGroup
 from tests.testbed.conftest import OpenTestbed
-from tests.testbed.programs import PROGRAM, launch, restart, switch_process
-from tests.waiting import wait_until
+from tests.testbed.programs import launch, restart
+from tests.testbed.steps import STEPS, outcome_of
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 LONG = pytest.mark.long
-
-# Sums of several sizes, of which some wait while one is under way, in two groups, each of which is a job. What came out
-# goes into a digest.
-STEPS = f"""{PROGRAM}
-import hashlib, inagg, json, sys
-other = dist.new_group()
-draws, digest = torch.Generator().manual_seed(dist.get_rank()), hashlib.sha256()
-for step in range(100):
-    tensors = [torch.randn(size, generator=draws) for size in (200_000, 1, 70_001)]
-    if step == 10:
-        print("in the middle", flush=True)
-    groups = None, None, other
-    works = [dist.all_reduce(one, group=group, async_op=True) for one, group in zip(tensors, groups)]
-    for work in works:
-        work.wait()
-    for tensor in tensors:
-        digest.update(tensor.numpy().tobytes())
-print("stats", json.dumps(inagg.stats()["changes"]), flush=True)
-print("digest", digest.hexdigest(), flush=True)
-dist.destroy_process_group()
-"""
 
 # The same, where the server in the process of rank 1 ends in step 15.
 BROKEN_SERVER = STEPS.replace(
@@ -54,41 +30,6 @@ BROKEN_SERVER = STEPS.replace(
         break_socket(shared.server.local_address)
     works =""",
 )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Of a run. digest: of the sums at all ranks. to: where they went on, by change. warnings: of each rank, about
-    the first job."""
-
-    digest: str
-    to: list[str]
-    warnings: list[list[str]]
-
-
-def outcome_of(group: WorkerGroup) -> Outcome:
-    """Wait until a run has ended well. All ranks have the same sums, and have been on the same ways."""
-    wait_until(lambda: all(worker.process.poll() is not None for worker in group.workers), "all end", 120)
-    logs = [worker.process.log_path.read_text() for worker in group.workers]
-    assert [worker.process.poll() for worker in group.workers] == [0] * len(logs), "\n".join(logs)
-    (digest,) = {found for log in logs for found in re.findall("^digest (.*)$", log, re.MULTILINE)}
-    (to,) = {tuple(re.findall('"to": "([^"]*)"', log)) for log in logs}
-    warnings = [re.findall("^job 1, .*Sums go on.*$", log, re.MULTILINE) for log in logs]
-    return Outcome(digest, [*to], warnings)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(open_network: OpenTestbed) -> str:
-    """The digest of STEPS when nothing dies."""
-    with open_network(hosts=4) as testbed:
-        outcome = outcome_of(launch(testbed, STEPS))
-    assert outcome.to == []
-    return outcome.digest
-
-
-def kill(testbed: Testbed, name: str) -> None:
-    dead = switch_process(testbed, name)
-    dead.signal(signal.SIGKILL)
 
 
 @pytest.mark.parametrize("loss", [pytest.param(0.0, marks=LONG), 0.02])
@@ -131,7 +72,7 @@ def test_training_goes_on_without_a_spine_or_an_uplink(
             interface = testbed.network.ports(name)[int(port)]
             run_in_namespace(testbed.network.pid_of(name), f"ip link set dev {interface} down")
         else:
-            kill(testbed, name)
+            testbed.kill(name)
         outcome = outcome_of(group)
     assert (outcome.digest, outcome.to) == (undisturbed, [to])
 

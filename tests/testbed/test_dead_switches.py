@@ -82,7 +82,7 @@ def test_every_rank_names_a_dead_switch_in_time_and_the_next_job_is_right(
     others = [switch for switch in fabric.switches if switch != controlled_from]
     fabric = replace(fabric, switches=(controlled_from, *others))
     with open_network(fabric=fabric) as testbed:
-        group = launch(testbed, program)
+        group = launch(testbed, program, {"INAGG_ON_PATH_LOSS": "fail"})
         dead = switch_process(testbed, name)
         dead.signal(signal.SIGKILL)
         seconds = seconds_until_each_ends(group)

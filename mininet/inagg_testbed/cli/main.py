@@ -110,8 +110,8 @@ def demo(
         str | None,
         typer.Option(
             metavar="PART@STEPS",
-            help="One more run, in which a switch is killed at each of these steps and started again: switch@20 or "
-            "switch@20,40, or spine2@20 where there are several. With it --quick runs 30 steps.",
+            help="One more run, in which a part is killed at each of these steps and started again: switch@20 or "
+            "switch@20,40, or spine2@20 where there are several, or controller@20. With it --quick runs 30 steps.",
         ),
     ] = None,
 ) -> None:

@@ -11,7 +11,7 @@ summary.json has the settings and, for each run:
 - bytes_sent_per_worker: mean over ranks of the bytes that the host's interface sent from the first step to the last
   (retransmissions and acknowledgements included);
 - retransmits: packets retransmitted by all ranks together: TCP segments for gloo, contributions for inagg;
-- fault, interruptions_s: only of a run in which a switch was killed: what and when, and for each kill how much longer
+- fault, interruptions_s: only of a run in which a part was killed: what and when, and for each kill how much longer
   than the median the longest of the three steps after it took;
 - speedup_comm: gloo's comm_ms_p50 divided by the run's. None if either is 0 (with one worker there is no communication,
   and the two medians differ only by noise).
@@ -39,9 +39,9 @@ from inagg_testbed.network.workers import Event
 
 @dataclass(frozen=True)
 class Fault:
-    """A switch is killed, and started again at once, when rank 0 has done each of some steps.
+    """A part is killed, and started again at once, when rank 0 has done each of some steps.
 
-    part: as `Testbed.restart_switch`. steps: ascending.
+    part: as `Testbed.restart`. steps: ascending.
     """
 
     part: str
@@ -49,12 +49,12 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str, demo_steps: int, fabric: Fabric) -> "Fault":
-        """From "switch@20" or "switch@20,40", or "spine2@20" where there are several switches.
+        """From "switch@20" or "switch@20,40", or "spine2@20" where there are several switches, or "controller@20".
 
         Raises ConfigurationError.
         """
         part, _, numbers = text.partition("@")
-        known = ("switch",) if fabric.is_star else fabric.switches
+        known = ("controller", *(("switch",) if fabric.is_star else fabric.switches))
         words = numbers.split(",")
         if part not in known or not all(map(str.isdecimal, words)):
             raise ConfigurationError(
@@ -222,7 +222,7 @@ def train(testbed: Testbed, spec: TrainingSpec, steps: int, on_progress: OnProgr
 
     def on_step(step: int) -> None:
         if fault is not None and step in fault.steps:
-            testbed.restart_switch(fault.part)
+            testbed.restart(fault.part)
 
     with testbed.loss(spec.loss):
         events = follow_training(
@@ -294,7 +294,7 @@ def summary(result: DemoResult) -> dict[str, Any]:
     """The contents of summary.json; the module docstring defines the fields.
 
     speedup_comm is None without a gloo run, weights_identical_under_loss without both runs it compares.
-    weights_identical_after_fault is there if a switch was killed.
+    weights_identical_after_fault is there if a part was killed.
     """
     by_name = {run.spec.name: run for run in result.runs}
     gloo, lossless, lossy = (by_name.get(spec.name) for spec in (GLOO, INAGG_32, INAGG_32_LOSS))

@@ -83,6 +83,7 @@ class Testbed:
     switch_options: SwitchOptions = NO_OPTIONS
     environment: Mapping[str, str] = field(default_factory=dict)
     services: list[NodeProcess] = field(default_factory=list)
+    _killed: dict[str, NodeProcess] = field(default_factory=dict)
     controller: ControllerClient | None = None
     pipeline: Pipeline | None = None
     groups: list[WorkerGroup] = field(default_factory=list)
@@ -267,28 +268,48 @@ class Testbed:
         except (ControllerRefusedError, ControllerUnreachableError, OSError) as error:
             log.warning("no counters.json: %s", error)
 
-    def restart_switch(self, name: str) -> None:
-        """Kill a switch and start it again at once. Does not wait until it is ready.
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What can be killed: the controller, and the switches by name; "switch" is the only one."""
+        controller = () if self.controller is None else (_CONTROLLER,)
+        if not self.has_switch:
+            return controller
+        return (
+            *controller,
+            *(self.network.fabric.switches if not self.network.fabric.is_star else (_SWITCH,)),
+        )
 
-        name: of the switch; "switch" is the only one. Raises ConfigurationError.
-        """
-        switches = self.network.fabric.switches
-        known = ("switch",) if len(switches) == 1 else switches
-        if name not in known:
-            raise ConfigurationError(f"there is no switch {name} here; there is {', '.join(known)}")
-        wanted = name if len(switches) == 1 else f"switch {name}"
-        (index,) = (i for i, process in enumerate(self.services) if process.name == wanted)
-        dead = self.services[index]
+    def kill(self, part: str) -> None:
+        """Kill a part. Raises ConfigurationError."""
+        dead = self.services.pop(self._index_of(part))
         dead.signal(signal.SIGKILL)
         dead.stop()
+        self._killed[part] = dead
+
+    def restart(self, part: str) -> None:
+        """Start a part that was killed, or kill it and start it again at once. Does not wait until it is ready.
+
+        Raises ConfigurationError.
+        """
+        if part not in self._killed:
+            self.kill(part)
+        dead = self._killed.pop(part)
+        fabric = self.network.fabric
+        node = fabric.control_switch if part in (_CONTROLLER, _SWITCH) else part
         logs = len([*self.results.glob(f"{dead.log_path.stem}*.log")])
-        self.services[index] = NodeProcess.start(
-            self.run,
-            self.network.switch_node(switches[0] if len(switches) == 1 else name),
-            dead.name,
-            dead.command,
-            log_path=self.results / f"{dead.log_path.stem}-{logs + 1}.log",
+        log_path = self.results / f"{dead.log_path.stem}-{logs + 1}.log"
+        again = NodeProcess.start(
+            self.run, self.network.switch_node(node), dead.name, dead.command, log_path=log_path
         )
+        self.services.append(again)
+
+    def _index_of(self, part: str) -> int:
+        """That of a part's process. Raises ConfigurationError if there is none."""
+        name = part if part in (_CONTROLLER, _SWITCH) else f"switch {part}"
+        found = [index for index, process in enumerate(self.services) if process.name == name]
+        if part not in self.parts or not found:
+            raise ConfigurationError(f"there is no {part} here; there is {', '.join(self.parts)}")
+        return found[0]
 
     def stop_processes(self) -> None:
         """End the remaining workers, then the services."""
@@ -296,6 +317,9 @@ class Testbed:
             group.stop()
         for process in reversed(self.services):
             process.stop()
+
+
+_CONTROLLER, _SWITCH = "controller", "switch"  # parts, and the names of their processes
 
 
 @contextlib.contextmanager

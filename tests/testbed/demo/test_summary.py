@@ -263,15 +263,16 @@ def test_the_report_shows_the_steps_around_a_fault(tmp_path: Path) -> None:
         ("spine2@1", "leaf-spine:2x2x2", Fault("spine2", (1,))),
         ("switch@30", "star", "steps must be from 1 to 29, of the 30 steps of a run"),
         ("switch@0", "star", "steps must be from 1 to 29"),
-        ("switch", "star", "must be like switch@20 or switch@20,40; parts: switch"),
+        ("switch", "star", "must be like switch@20 or switch@20,40; parts: controller, switch"),
         ("switch@", "star", "must be like switch@20"),
         ("switch@3,", "star", "must be like switch@20 or switch@20,40"),
         ("switch@-1", "star", "must be like switch@20"),
-        ("controller@3", "star", "must be like switch@20"),
-        ("switch@3", "leaf-spine:2x2x2", "parts: spine1, spine2, leaf1, leaf2"),
+        ("controller@3", "star", Fault("controller", (3,))),
+        ("rank1@3", "star", "must be like switch@20"),
+        ("switch@3", "leaf-spine:2x2x2", "parts: controller, spine1, spine2, leaf1, leaf2"),
     ],
 )
-def test_a_fault_names_a_switch_and_a_step(text: str, topology: str, fault: Fault | str) -> None:
+def test_a_fault_names_a_part_and_a_step(text: str, topology: str, fault: Fault | str) -> None:
     fabric = Fabric.parse(topology, hosts=4)
     if isinstance(fault, Fault):
         assert Fault.parse(text, 30, fabric) == fault
