@@ -32,6 +32,7 @@ FORKED = (
     "this process was forked from a member of the job and is not a member itself, so its sums would never end. Use the "
     "group in the parent only."
 )
+_BLIND_S = 2.0  # some retransmission timeouts
 _DRAIN_S = 3.0  # a rank that leaves gives up its unfinished sums after this time without a packet
 
 
@@ -287,6 +288,8 @@ class Session:
                     self._server.linger(self._client, self.id)
         except InaggError as error:
             _log.warning("%s: could not leave at the controller: %s", self._who, error)
+            if self._server is not None:  # nobody says whether others still ask it for a last result
+                time.sleep(_BLIND_S)
         finally:
             self._transport.close()
             self._await_change(_DRAIN_S)
