@@ -73,7 +73,8 @@ test: setup
 	@$(ROOT) $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder -n $(TEST_PROCESSES) -m "not long"
 
 test-long: setup
-	@$(ROOT) $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder -n $(TEST_PROCESSES) -m long
+	@$(ROOT) $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder -n $(TEST_PROCESSES) -m "long and not alone"
+	@$(ROOT) $(BIN)/python -m pytest -m alone
 
 torch-suite:
 	$(NEEDS_ROOT)

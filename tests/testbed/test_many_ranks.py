@@ -11,7 +11,7 @@ from inagg_testbed.network.fabric import MAX_HOSTS
 from inagg_testbed.network.lifecycle import manifests
 from inagg_testbed.network.links import LinkSpec
 
-pytestmark = [pytest.mark.netns, pytest.mark.long]
+pytestmark = [pytest.mark.netns, pytest.mark.long, pytest.mark.alone]
 
 
 @pytest.mark.timeout(900)

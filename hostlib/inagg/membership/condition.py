@@ -117,6 +117,8 @@ class Condition(HeartbeatOwner):
         if self.alone and (failure := self._watch_alone()) is not None:
             return failure
         limit = silent_s(self._policy)
+        if self.alone and self.patience_s > 0:
+            limit *= 2  # pings may yet show that a switch is down
         silent = self.silent_hosts(limit) if self._is_steady(2 * limit) and not self._awaits_switch else {}
         if not silent:
             self._look_for_silence()
