@@ -55,7 +55,7 @@ class Condition(HeartbeatOwner):
         self.ended_ranks: Callable[[], Sequence[int]] = lambda: ()
         self.controller_silence_s: Callable[[], float] = lambda: 0.0
         self._ended_since: dict[int, float] = {}
-        self._switch_is_down = False  # when the controller did not answer
+        self._switch_down_at = -math.inf  # when pings last found one down
         self._waited_at_first = NO_WAITS  # of the first sum, of the path
         # The sum for which this rank has waited longest: its digest, its number and its text.
         self._longest = (0, 0, "")
@@ -138,12 +138,14 @@ class Condition(HeartbeatOwner):
 
     @property
     def _awaits_switch(self) -> bool:
-        """Whether a switch is down, perhaps with the controller behind it, and may come back: hosts are silent then."""
-        return self._switch_is_down and self.alone and self.controller_silence_s() < self.patience_s
+        """Whether a switch is down, or just was, and may come back: hosts are silent then, and for a moment longer."""
+        since_s = time.monotonic() - self._switch_down_at
+        return self.patience_s > 0 and since_s < 2 * silent_s(self._policy)
 
     def unanswered(self, down: Sequence[str]) -> None:
         """As HeartbeatOwner.unanswered."""
-        self._switch_is_down = bool(down)
+        if down:
+            self._switch_down_at = time.monotonic()
 
     def _watch_alone(self) -> Failure | None:
         """See what the controller would see, because it does not answer: ranks that have ended, a way that is dead."""
