@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A switch that went on while the controller did not run, and the service that finds it again."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -103,16 +104,21 @@ def repr_of(entity: TableEntry | MulticastGroup) -> str:
     return repr((entity.table, sorted(entity.match), entity.action, sorted(entity.params)))
 
 
+async def leave_a_job(serving: Serving, state: Path) -> int:
+    """Start a job that may go on at its switch, and end the controller. Returns the job's number."""
+    with contextlib.closing(StateFile(state)) as file:
+        async with serving(state=file) as (client, _, _):
+            return await start_job(client, on_path_loss=["same"])
+
+
 def test_a_job_of_a_switch_that_was_restarted_meanwhile_changes_its_way(
     serving: Serving, memory_switch: MemorySwitch, tmp_path: Path
 ) -> None:
     async def body() -> None:
-        async with serving(state=(first := StateFile(tmp_path / "state"))) as (client, _, _):
-            number = await start_job(client, on_path_loss=["same"])
-        first.close()
+        number = await leave_a_job(serving, tmp_path / "state")
         memory_switch.programmed = False
         memory_switch.entities.clear()
-        async with serving(state=(second := StateFile(tmp_path / "state"))) as (client, service, _):
+        async with serving(state=(second := StateFile(tmp_path / "state"))) as (_, service, _):
             job = service.jobs.job(number)
             assert job.state == "changing"
             assert job.change is not None
@@ -128,10 +134,7 @@ def test_a_switch_that_dies_while_it_is_found_again_has_kept_nothing(
     serving: Serving, memory_switch: MemorySwitch, tmp_path: Path, wait_s: float
 ) -> None:
     async def body() -> None:
-        first = StateFile(tmp_path / "state")
-        async with serving(state=first) as (client, _, _):
-            number = await start_job(client, on_path_loss=["same"])
-        first.close()
+        number = await leave_a_job(serving, tmp_path / "state")
         read = memory_switch.read
 
         def read_and_die() -> Sequence[Entity]:
@@ -155,10 +158,7 @@ def test_a_switch_that_cannot_be_read_gets_its_program_afresh(
     serving: Serving, memory_switch: MemorySwitch, tmp_path: Path
 ) -> None:
     async def body() -> None:
-        first = StateFile(tmp_path / "state")
-        async with serving(state=first) as (client, _, _):
-            number = await start_job(client, on_path_loss=["same"])
-        first.close()
+        number = await leave_a_job(serving, tmp_path / "state")
 
         def refuse() -> Sequence[Entity]:
             raise SwitchRefusedError("no wildcards here")

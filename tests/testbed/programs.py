@@ -72,8 +72,8 @@ def switch_process(testbed: Testbed, name: str) -> NodeProcess:
 def restart(testbed: Testbed, name: str) -> None:
     """Kill the switch `name` unless it is dead, and start it again. Returns when the controller has made it ready for
     jobs."""
-    testbed.restart("switch" if testbed.network.fabric.is_star else name)
-    switch_process(testbed, name).wait_for_line("ready", timeout_s=60)
+    again = testbed.restart("switch" if testbed.network.fabric.is_star else name)
+    again.wait_for_line("ready", timeout_s=60)
     assert testbed.controller is not None
     controller = testbed.controller
     wait_until(lambda: controller.health().switch == "connected", "the controller has the switch again", 60)

@@ -21,9 +21,7 @@ KINDS = ["leased", pytest.param("shared", marks=LONG), pytest.param("server", ma
 
 def restart_controller(testbed: Testbed) -> None:
     """Kill the controller and start it again. Returns when it serves."""
-    testbed.restart("controller")
-    (again,) = (one for one in testbed.services if one.name == "controller")
-    again.wait_for_line("ready", timeout_s=60)
+    testbed.restart("controller").wait_for_line("ready", timeout_s=60)
 
 
 @pytest.mark.parametrize("kind", KINDS)

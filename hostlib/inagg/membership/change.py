@@ -17,12 +17,7 @@ from inagg.membership.own_server import OwnServer
 from inagg.membership.pings import SwitchPings
 from inagg.membership.way import confined_to, index_of, sockets_of, way_of
 from inagg_contract.aggregation import LEASED
-from inagg_contract.documents import (
-    MOST_RESULT_BYTES,
-    JobStatus,
-    RegisteredWorker,
-    WayChange,
-)
+from inagg_contract.documents import MOST_RESULT_BYTES, JobStatus, RegisteredWorker, WayChange
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -121,7 +121,8 @@ class Condition(HeartbeatOwner):
             limit *= 2  # pings may yet show that a switch is down
         silent = self.silent_hosts(limit) if self._is_steady(2 * limit) and not self._awaits_switch else {}
         if not silent:
-            self._look_for_silence()
+            if reason := self._why_silent():
+                self._report_lost_way(status.epoch, reason)
             return None
         places = {rank: self.places.get(rank) or place(None, ip) for rank, ip in silent.items()}
         reason = (
@@ -159,28 +160,25 @@ class Condition(HeartbeatOwner):
         if lost:
             places = {rank: self.places[rank] for rank in lost if rank in self.places}
             return Failure(f"its process has ended{alone}", tuple(lost), places)
-        chunk = self._joined.transport.stats()["silent_chunk"]
-        if chunk is None or silence_s < self.patience_s or self.pause():
-            return None
-        probe = MtuProbe(self._joined.transport, self._joined.client, self._joined.status, self._joined.rank)
-        return Failure(f"{probe.unanswered(chunk, silent_s(self._policy), self.places)}{alone}", ())
+        if silence_s >= self.patience_s and (reason := self._why_silent()):
+            return Failure(f"{reason}{alone}", ())
+        return None
 
     def _is_steady(self, seconds: float) -> bool:
         """Whether the last change of way was so long ago. The network may have been away before."""
         return self.changed_at is not None and time.monotonic() - self.changed_at >= seconds
 
-    def _look_for_silence(self) -> None:
-        """Report a way that has been silent for long, unless this process was stopped meanwhile."""
-        joined, status = self._joined, self._joined.status
+    def _why_silent(self) -> str:
+        """What has been silent for long; empty if nothing has, or this process was stopped meanwhile."""
+        joined = self._joined
         chunk = joined.transport.stats()["silent_chunk"]
         if chunk is None or self.pause():
-            return
-        probe = MtuProbe(joined.transport, joined.client, status, joined.rank)
+            return ""
+        probe = MtuProbe(joined.transport, joined.client, joined.status, joined.rank)
         error = probe.unanswered(chunk, silent_s(self._policy), self.places)
-        reason = str(error)
         if isinstance(error, PeerLostError):
-            reason = describe_loss(error.lost_ranks, error.reason, error.places)
-        self._report_lost_way(status.epoch, reason)
+            return describe_loss(error.lost_ranks, error.reason, error.places)
+        return str(error)
 
     def _report_lost_way(self, epoch: int, reason: str) -> None:
         """Tell the controller, which then finds another way. Repeated with each beat until it has."""

@@ -286,10 +286,10 @@ class Testbed:
         dead.stop()
         self._killed[part] = dead
 
-    def restart(self, part: str) -> None:
+    def restart(self, part: str) -> NodeProcess:
         """Start a part that was killed, or kill it and start it again at once. Does not wait until it is ready.
 
-        Raises ConfigurationError.
+        Returns its new process. Raises ConfigurationError.
         """
         if part not in self._killed:
             self.kill(part)
@@ -302,6 +302,7 @@ class Testbed:
             self.run, self.network.switch_node(node), dead.name, dead.command, log_path=log_path
         )
         self.services.append(again)
+        return again
 
     def _index_of(self, part: str) -> int:
         """That of a part's process. Raises ConfigurationError if there is none."""
