@@ -42,7 +42,6 @@ from typing import Any, NoReturn, TextIO, TypeAlias
 import pytest
 
 from inagg_testbed.network import servers, switches, testbed
-from inagg_testbed.network.lifecycle import Run
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.switches import command_path
 from inagg_testbed.network.workers import ONE_THREAD
@@ -271,19 +270,18 @@ def forked_processes(ranks: Forks, commands: Forks) -> Iterator[None]:
     """Testbeds fork their ranks and the commands of inagg, where they can, instead of starting them."""
 
     class ForkedProcess(NodeProcess):
-        @classmethod
-        def start(
-            cls, run: Run, node: Any, name: str, command: Sequence[str], *, log_path: Path, **settings: Any
-        ) -> NodeProcess:
-            environment = os.environ | run.environment | dict(settings.get("environment") or {})
-            forks, python = ranks, command
-            if command[0] in _COMMANDS:
-                forks, python = commands, [sys.executable, *command]
+        def _started(self) -> "subprocess.Popen[bytes]":
+            environment = os.environ | self._run.environment | dict(self._environment)
+            forks, python = ranks, self.command
+            if self.command[0] in _COMMANDS:
+                forks, python = commands, [sys.executable, *self.command]
             if forks.threads or not can_fork(python, environment):
-                return super().start(run, node, name, command, log_path=log_path, **settings)
-            log_path.touch()  # whoever starts a process may read its log at once
-            fork = forks.start(python, environment=environment, node=node.pid, log=log_path)
-            return cls(run, name, command, fork, log_path)  # type: ignore[arg-type]  # it has what is used of Popen
+                return super()._started()
+            self.log_path.touch()  # whoever starts a process may read its log at once
+            # It has what is used of Popen.
+            return forks.start(  # type: ignore[return-value]
+                python, environment=environment, node=self._node.pid, log=self.log_path
+            )
 
     def run(command: Sequence[str], *, timeout: float, **settings: Any) -> "subprocess.CompletedProcess[str]":
         python = [sys.executable, *command]

@@ -4,14 +4,12 @@
 The switches are the model's, the links carry 100 Mbit/s, and the sums are under way when a part dies.
 """
 
-import signal
 import time
 from dataclasses import replace
 
 import pytest
 
-from inagg_testbed.network.fabric import Fabric
-from inagg_testbed.network.topology import run_in_namespace
+from inagg_testbed.network.fabric import Fabric, SwitchPort
 from tests.testbed.conftest import OpenTestbed
 from tests.testbed.programs import launch, restart
 from tests.testbed.steps import STEPS, outcome_of
@@ -69,8 +67,7 @@ def test_training_goes_on_without_a_spine_or_an_uplink(
         group = launch(testbed, STEPS, {"INAGG_ON_PATH_LOSS": tries})
         name, _, port = part.partition(":")
         if port:
-            interface = testbed.network.ports(name)[int(port)]
-            run_in_namespace(testbed.network.pid_of(name), f"ip link set dev {interface} down")
+            testbed.set_link(SwitchPort(name, int(port)), "down")
         else:
             testbed.kill(name)
         outcome = outcome_of(group)
@@ -94,9 +91,7 @@ def test_training_goes_on_without_one_of_two_servers(
     with open_network(hosts=4, link="100mbit", servers=2) as testbed:
         settings = {"INAGG_AGGREGATION": kind, "INAGG_SERVERS": "registered"}
         group = launch(testbed, STEPS, settings)
-        (process,) = (one for one in testbed.services if one.name == "server h6")
-        process.signal(signal.SIGKILL)
+        testbed.kill("h6")
         outcome = outcome_of(group)
-        testbed.services.remove(process)
     assert outcome.digest == undisturbed
     assert len(outcome.to) == 1

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from inagg_testbed.network.fabric import CONTROL_PORT, Fabric
+from inagg_testbed.network.fabric import CONTROL_PORT, Fabric, SwitchPort
 from inagg_testbed.network.lifecycle import manifests, tagged_processes
-from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.network.workers import WorkerGroup
 from tests.testbed.conftest import OpenTestbed
 from tests.testbed.programs import PROGRAM, SUMS, launch, restart, sum_rightly, switch_process
@@ -100,9 +99,8 @@ def test_every_rank_names_a_dead_switch_in_time_and_the_next_job_is_right(
 def test_a_job_with_a_slow_rank_outlasts_a_controller_that_is_cut_off(open_network: OpenTestbed) -> None:
     with open_network(hosts=2) as testbed:
         group = launch(testbed, SLOW)
-        port = testbed.network.ports("s1")[CONTROL_PORT]
-        node = testbed.network.pid_of("s1")
-        run_in_namespace(node, f"ip link set dev {port} down")
+        port = SwitchPort("s1", CONTROL_PORT)
+        testbed.set_link(port, "down")
         time.sleep(CUT_OFF_S)
-        run_in_namespace(node, f"ip link set dev {port} up")
+        testbed.set_link(port, "up")
         group.follow(lambda _rank, _event: None, timeout_s=60, watch=testbed.services)

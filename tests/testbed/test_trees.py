@@ -11,11 +11,10 @@ import pytest
 from inagg_testbed.demo.run import INAGG_32, INAGG_32_LOSS, TrainingSpec
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network import traffic
-from inagg_testbed.network.fabric import Fabric, RankOrder
+from inagg_testbed.network.fabric import Fabric, RankOrder, SwitchPort
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.testbed import open_testbed
-from inagg_testbed.network.topology import run_in_namespace
 from tests.testbed.commands import inagg
 from tests.testbed.programs import SUMS, launch, sum_rightly, switch_process, weights
 
@@ -86,8 +85,7 @@ def test_a_switch_or_link_that_dies_fails_its_job_with_its_name_and_the_next_job
         group = launch(testbed, SUMS, {"INAGG_ON_PATH_LOSS": "fail"})
         if ":" in part:
             name, _, port = part.partition(":")
-            interface = testbed.network.ports(name)[int(port)]
-            run_in_namespace(testbed.network.pid_of(name), f"ip link set dev {interface} down")
+            testbed.set_link(SwitchPort(name, int(port)), "down")
             reason = "the link leaf2:102 - spine2:2 is down: no beacon arrives at "
         else:
             switch_process(testbed, part).signal(signal.SIGKILL)

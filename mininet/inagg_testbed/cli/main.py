@@ -7,6 +7,8 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Collection
+from contextlib import closing
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -31,6 +33,7 @@ from inagg_testbed.cli.options import (
     PcapOption,
     PoolOption,
     RankOrderOption,
+    RestartOption,
     ResultsOption,
     RunOption,
     ServersOption,
@@ -50,6 +53,7 @@ from inagg_testbed.cli.options import (
     opened_exercise,
     opened_testbed,
     refuse_with_file,
+    tell_part,
 )
 from inagg_testbed.cli.packages import broken_requirements
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError
@@ -67,6 +71,7 @@ app.add_typer(operating.app)
 app.add_typer(bench.app, name="bench")
 
 
+_LOOK_S = 0.2
 # Options of `up` that a topology file leaves no place for.
 _NOT_WITH_FILE = (
     *("workers", "link", "uplink", "rank_order", "switch", "servers", "settings", "pool", "set_controller"),
@@ -207,8 +212,11 @@ def up(
     settings: SettingsOption = None,
     pool: PoolOption = None,
     set_controller: ControllerSettingsOption = None,
+    restart: RestartOption = None,
 ) -> None:
     """Bring a testbed up and keep it until Ctrl-C or `inagg down`.
+
+    It stays up when a part ends, such as the switch: `inagg restart` or --restart starts the part again.
 
     Example: inagg up --workers 2 --link unshaped
 
@@ -233,6 +241,9 @@ def up(
         threads=threads,
     )
     with errors_explained():
+        from inagg_testbed.operate.parts import parse_kinds
+
+        again = parse_kinds(restart or "")
         if topology.endswith(".json"):
             refuse_with_file(context, *_NOT_WITH_FILE)
             with opened_exercise(
@@ -244,7 +255,7 @@ def up(
                 offloads=bool(offloads),
                 grpc_port=grpc_port,
             ) as testbed:
-                _keep(testbed, _exercise_hints(testbed, grpc_port))
+                _keep(testbed, _exercise_hints(testbed, grpc_port), again)
         with opened_testbed(
             workers=workers,
             link=link,
@@ -263,17 +274,18 @@ def up(
             pool=pool,
             set_controller=set_controller,
         ) as testbed:
-            _keep(testbed, _hints(testbed))
+            _keep(testbed, _hints(testbed), again)
 
 
-def _keep(testbed: "Testbed", hints: list[str]) -> NoReturn:
-    """Show how to use a testbed, and keep it until a signal, or until one of its services ends."""
-    for line in hints:
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
-    while True:
-        for process in testbed.services:
-            process.check()
-        time.sleep(1.0)
+def _keep(testbed: "Testbed", hints: list[str], again: Collection[str]) -> NoReturn:
+    """Show how to use a testbed, and keep it until a signal."""
+    from inagg_testbed.operate.parts import Attendant
+
+    with closing(Attendant(testbed, tell_part, again)) as attendant:
+        for line in hints:
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
+        while True:
+            attendant.attend(_LOOK_S)
 
 
 def _hints(testbed: "Testbed") -> list[str]:
@@ -369,6 +381,7 @@ def run_script(
     settings: SettingsOption = None,
     take_over: TakeOverOption = None,
     set_controller: ControllerSettingsOption = None,
+    restart: RestartOption = None,
 ) -> None:
     """Bring a testbed up and run a training script in each host.
 
@@ -385,6 +398,9 @@ def run_script(
     Example: inagg run --servers 1 --set aggregation=server --set servers=registered train.py
     """
     with errors_explained():
+        from inagg_testbed.operate.parts import parse_kinds
+
+        again = parse_kinds(restart or "")
         if command[0].endswith(".py"):
             if not Path(command[0]).is_file():
                 raise ConfigurationError(f"no script {command[0]}")
@@ -411,7 +427,7 @@ def run_script(
                 sys.stdout.write(text)
                 sys.stdout.flush()
 
-            follow_script(testbed, command, on_output=show)
+            follow_script(testbed, command, on_output=show, say=tell_part, again=again)
             console.print(f"logs: {testbed.results}", highlight=False, soft_wrap=True)
 
 

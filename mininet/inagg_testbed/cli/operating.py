@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on a testbed that is up: status, counters, registers, slots, loss, logs, capture, shell."""
+"""Commands on a testbed that is up: status, counters, registers, slots, loss, link, kill, restart, logs, capture,
+shell."""
 
 import contextlib
 import json
@@ -380,6 +381,86 @@ def _ports(fabric: Fabric, node: str) -> list[SwitchPort]:
         trunks = "".join(f", ports such as {trunk.lower}" for trunk in fabric.trunks[:1])
         raise ConfigurationError(f"no host {node}; there are h1 to h{len(fabric.hosts)}{trunks}, and all")
     return [port]
+
+
+@app.command()
+def kill(
+    part: Annotated[
+        str,
+        typer.Argument(
+            metavar="PART",
+            help="switch; leaf1, ... where there are several; controller; h5, ...: the server of this host; rank2, ...:"
+            " of `inagg run`.",
+        ),
+    ],
+    signal_name: Annotated[
+        Literal["KILL", "STOP", "CONT", "TERM", "INT", "HUP"],
+        typer.Option("--signal", help="STOP: the part stands still until CONT."),
+    ] = "KILL",
+    run: RunOption = None,
+) -> None:
+    """Kill a part of what `inagg up` or `inagg run` keeps.
+
+    The rest goes on. `inagg restart` starts the part again.
+
+    Example: inagg kill switch
+
+    Example: inagg kill leaf1 --signal STOP
+    """
+    with errors_explained(needs_root="inagg kill"):
+        from inagg_testbed.operate import parts
+
+        parts.send_signal(find_ready_run(run), part, signal_name)
+
+
+@app.command()
+def restart(
+    part: Annotated[
+        str,
+        typer.Argument(
+            metavar="PART",
+            help="switch; leaf1, ... where there are several; controller; h5, ...: the server of this host.",
+        ),
+    ],
+    run: RunOption = None,
+) -> None:
+    """Start a part again, and wait until it is ready.
+
+    A part that runs is killed before. Its log is a new file, such as controller.2.log.
+
+    Example: inagg restart controller
+    """
+    with errors_explained(needs_root="inagg restart"):
+        from inagg_testbed.operate import parts
+
+        path = parts.restart(find_ready_run(run), part)
+        console.print(f"{part} is ready; its log is {path}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def link(
+    node: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=nodes_that_are_up,
+            help="h1, h2, ...; a port of a switch, such as leaf1:101; or all hosts.",
+        ),
+    ],
+    state: Annotated[Literal["down", "up"], typer.Argument()],
+    run: RunOption = None,
+) -> None:
+    """Cut the link of a host or a port, or mend it.
+
+    Example: inagg link h2 down
+
+    Example: inagg link leaf1:101 up
+    """
+    with errors_explained(needs_root="inagg link"):
+        from inagg_testbed.network.topology import set_link
+
+        manifest = find_ready_run(run)
+        for port in _ports(Fabric.from_settings(manifest.settings), node):
+            set_link(manifest, port, state)
 
 
 @app.command()

@@ -92,6 +92,15 @@ ControllerSettingsOption = Annotated[
         help="An option of inagg-controller, such as mark_queue=32. May be given several times.",
     ),
 ]
+RestartOption = Annotated[
+    str | None,
+    typer.Option(
+        "--restart",
+        metavar="KINDS",
+        help="What starts again by itself when it ends, such as switch,controller; also server. By default nothing:"
+        " `inagg restart PART` starts it.",
+    ),
+]
 _SWITCH = typer.Option(help="The kind of all switches.")
 _SWITCH_OR_BRIDGE = typer.Option(
     help="The kind of all switches. With bridge there is no switch: servers do the sums (INAGG_AGGREGATION=server)."
@@ -212,6 +221,11 @@ RunOption = Annotated[
 NodeArgument = Annotated[
     str, typer.Argument(autocompletion=nodes_that_are_up, help="h1, h2, ..., or a switch: s1, leaf1, ...")
 ]
+
+
+def tell_part(line: str) -> None:
+    """Show a line about a part of the testbed that has ended."""
+    complaints.print(f"inagg: {escape(line)}", highlight=False, soft_wrap=True)
 
 
 def as_called() -> str:

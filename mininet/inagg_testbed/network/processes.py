@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from inagg_testbed.errors import MissingRequirementError, ProcessFailedError
 from inagg_testbed.network.lifecycle import ProcessId, Run
@@ -26,18 +26,10 @@ _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ")
 
 
 class NodeProcess:
-    """One process in one node. command: what was started."""
+    """One process in one node. command: what was started. is_killed: by `kill`, so `check` says nothing."""
 
     def __init__(
-        self, run: Run, name: str, command: Sequence[str], popen: "subprocess.Popen[bytes]", log_path: Path
-    ) -> None:
-        self.name, self.command, self.log_path = name, command, log_path
-        self._run, self._popen = run, popen
-        self.identity: ProcessId = run.record_process(popen.pid, name)
-
-    @classmethod
-    def start(
-        cls,
+        self,
         run: Run,
         node: Any,
         name: str,
@@ -45,23 +37,56 @@ class NodeProcess:
         *,
         log_path: Path,
         environment: Mapping[str, str] | None = None,
-    ) -> "NodeProcess":
+    ) -> None:
         """Start `command` in the namespaces of a Mininet node; its output goes to `log_path`.
 
         Raises MissingRequirementError if the command does not exist.
         """
-        with log_path.open("ab") as log:
-            try:
-                popen = node.popen(
-                    list(command),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=dict(os.environ) | dict(environment or {}),
-                )
-            except FileNotFoundError as error:
-                raise MissingRequirementError(f"cannot start {name}: {error}") from error
-        return cls(run, name, command, popen, log_path)
+        self.name, self.command, self.log_path, self.is_killed = name, command, log_path, False
+        self._run, self._node, self._environment = run, node, environment or {}
+        self._first_log, self._starts = log_path, 1
+        try:
+            self._popen = self._started()
+        except FileNotFoundError as error:
+            raise MissingRequirementError(f"cannot start {name}: {error}") from error
+        self.started_at = time.monotonic()
+        self.identity: ProcessId = run.record_process(self._popen.pid, name)
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        with self.log_path.open("ab") as log:
+            process: subprocess.Popen[bytes] = self._node.popen(
+                list(self.command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(os.environ) | dict(self._environment),
+            )
+        return process
+
+    def again(self) -> Self:
+        """End it, if it runs, and start the same command in the same node. NAME.log is followed by NAME.2.log, ...
+
+        Raises MissingRequirementError.
+        """
+        self.kill()
+        self.stop()
+        starts = self._starts + 1
+        log_path = self._first_log.with_suffix(f".{starts}.log")
+        again = type(self)(
+            self._run, self._node, self.name, self.command, log_path=log_path, environment=self._environment
+        )
+        again._first_log, again._starts = self._first_log, starts
+        return again
+
+    @property
+    def part(self) -> str:
+        """What it is in the testbed: "controller" of the controller, "leaf1" of "switch leaf1", "h5" of "server h5"."""
+        return self.name.split()[-1]
+
+    @property
+    def kind(self) -> str:
+        """ "switch", "controller", "server", or the name of a launch."""
+        return self.name.split()[0]
 
     def poll(self) -> int | None:
         """The exit status (negative: minus the signal); None while the process runs."""
@@ -88,7 +113,7 @@ class NodeProcess:
     def wait_for_line(self, wanted: str, *, timeout_s: float) -> None:
         """Wait until the process has printed the line `wanted`. Raises ProcessFailedError."""
         deadline = time.monotonic() + timeout_s
-        while wanted not in self.log_path.read_text(errors="replace").splitlines():
+        while not self.has_printed(wanted):
             status = self.poll()
             if status is not None:
                 raise self.failure(f"ended with {describe_exit(status)} before it was ready")
@@ -96,15 +121,26 @@ class NodeProcess:
                 raise self.failure(f"was not ready within {timeout_s:g} s")
             time.sleep(_POLL_S)
 
+    def has_printed(self, line: str) -> bool:
+        """Whether its log has this line."""
+        return line in self.log_path.read_text(errors="replace").splitlines()
+
     def check(self) -> None:
-        """Raise ProcessFailedError if the process has ended."""
+        """Raise ProcessFailedError if the process has ended, unless `kill` has ended it."""
         status = self.poll()
-        if status is not None:
+        if status is not None and not self.is_killed:
             raise self.failure(f"ended with {describe_exit(status)}")
 
     def signal(self, number: int) -> None:
         """Send a signal."""
         self.identity.signal(number)
+
+    def kill(self) -> None:
+        """End the process with SIGKILL. It stays in the manifest until `stop`."""
+        self.is_killed = True
+        if self.poll() is None:
+            self.signal(signal.SIGKILL)
+            self._popen.wait(_TERM_GRACE_S)
 
     def stop(self) -> None:
         """End the process with SIGTERM, then SIGKILL; reap it and drop it from the manifest."""

@@ -28,7 +28,7 @@ def start_servers(network: Network, results: Path) -> list[NodeProcess]:
         command = [command_path("inagg-server"), "--controller", CONTROLLER_URL, "--name", name]
         command += ["--listen", host_address(number), "--token-file", str(token_path(results))]
         processes.append(
-            NodeProcess.start(
+            NodeProcess(
                 network.run,
                 network.host(number),
                 f"{_SERVER_PROCESS} {name}",
@@ -43,4 +43,4 @@ def start_servers(network: Network, results: Path) -> list[NodeProcess]:
 
 def is_server(process: NodeProcess) -> bool:
     """Whether a process is that of a server."""
-    return process.name.split()[0] == _SERVER_PROCESS
+    return process.kind == _SERVER_PROCESS

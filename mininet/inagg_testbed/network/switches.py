@@ -286,7 +286,7 @@ def device_id(network: Network, switch: str) -> int:
 
 def is_switch(process: NodeProcess) -> bool:
     """Whether a process is that of a switch."""
-    return process.name.split()[0] == _SWITCH_PROCESS
+    return process.kind == _SWITCH_PROCESS
 
 
 def _named(network: Network, what: str, switch: str) -> str:
@@ -297,7 +297,7 @@ def _named(network: Network, what: str, switch: str) -> str:
 def _start(network: Network, switch: str, command: Sequence[str], results: Path) -> NodeProcess:
     name = _SWITCH_PROCESS if network.fabric.is_star else f"{_SWITCH_PROCESS} {switch}"
     log_path = results / f"{_named(network, 'switch', switch)}.log"
-    return NodeProcess.start(network.run, network.switch_node(switch), name, command, log_path=log_path)
+    return NodeProcess(network.run, network.switch_node(switch), name, command, log_path=log_path)
 
 
 def start_controller(
@@ -327,7 +327,7 @@ def start_controller(
     command += options
     command += ["--listen", f"{CONTROL_ADDRESS}:{listen_port}", "--token-file", str(token_path(results))]
     log_path = results / "controller.log"
-    process = NodeProcess.start(network.run, network.switch, "controller", command, log_path=log_path)
+    process = NodeProcess(network.run, network.switch, "controller", command, log_path=log_path)
     process.wait_for_line("ready", timeout_s=_CONTROLLER_READY_TIMEOUT_S)
     return process
 

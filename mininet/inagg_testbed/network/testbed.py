@@ -49,7 +49,7 @@ from inagg_testbed.network.switches import (
     start_controller,
     switch_target,
 )
-from inagg_testbed.network.topology import Network, host_address
+from inagg_testbed.network.topology import LinkState, Network, host_address, set_link
 from inagg_testbed.network.topology_file import topology_toml
 from inagg_testbed.network.workers import ONE_THREAD, EventFile, Worker, WorkerGroup, worker_environment
 
@@ -83,10 +83,10 @@ class Testbed:
     switch_options: SwitchOptions = NO_OPTIONS
     environment: Mapping[str, str] = field(default_factory=dict)
     services: list[NodeProcess] = field(default_factory=list)
-    _killed: dict[str, NodeProcess] = field(default_factory=dict)
     controller: ControllerClient | None = None
     pipeline: Pipeline | None = None
     groups: list[WorkerGroup] = field(default_factory=list)
+    on_restart: Callable[[NodeProcess], None] = lambda _process: None
     _lossy: bool = False
 
     @property
@@ -206,7 +206,7 @@ class Testbed:
         self, command: Sequence[str], name: str, rank: int, host: int, environment: Mapping[str, str]
     ) -> Worker:
         events = self.results / f"{name}-rank{rank}.jsonl"
-        process = NodeProcess.start(
+        process = NodeProcess(
             self.run,
             self.network.host(host),
             f"{name} rank {rank}",
@@ -268,49 +268,45 @@ class Testbed:
         except (ControllerRefusedError, ControllerUnreachableError, OSError) as error:
             log.warning("no counters.json: %s", error)
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """What can be killed: the controller, and the switches by name; "switch" is the only one."""
-        controller = () if self.controller is None else (_CONTROLLER,)
-        if not self.has_switch:
-            return controller
-        return (
-            *controller,
-            *(self.network.fabric.switches if not self.network.fabric.is_star else (_SWITCH,)),
-        )
-
     def kill(self, part: str) -> None:
-        """Kill a part. Raises ConfigurationError."""
-        dead = self.services.pop(self._index_of(part))
-        dead.signal(signal.SIGKILL)
-        dead.stop()
-        self._killed[part] = dead
+        """Kill a part: "controller"; "switch", or by name where there are several; the host of a server; or a rank of
+        the last launch, such as "rank2". Raises ConfigurationError."""
+        self._process(part).kill()
+
+    def signal(self, part: str, number: int) -> None:
+        """Send it a signal. Raises ConfigurationError, also if it has ended."""
+        process = self._process(part)
+        if process.poll() is not None:
+            raise ConfigurationError(f"{part} has ended")
+        if number == signal.SIGKILL:
+            process.kill()
+        else:
+            process.signal(number)
 
     def restart(self, part: str) -> NodeProcess:
-        """Start a part that was killed, or kill it and start it again at once. Does not wait until it is ready.
+        """Start a part again, and kill it before if it runs. Does not wait until it is ready.
 
-        Returns its new process. Raises ConfigurationError.
+        Returns its new process. Raises ConfigurationError, also for a rank.
         """
-        if part not in self._killed:
-            self.kill(part)
-        dead = self._killed.pop(part)
-        fabric = self.network.fabric
-        node = fabric.control_switch if part in (_CONTROLLER, _SWITCH) else part
-        logs = len([*self.results.glob(f"{dead.log_path.stem}*.log")])
-        log_path = self.results / f"{dead.log_path.stem}-{logs + 1}.log"
-        again = NodeProcess.start(
-            self.run, self.network.switch_node(node), dead.name, dead.command, log_path=log_path
-        )
-        self.services.append(again)
+        process = self._process(part)
+        if process not in self.services:
+            raise ConfigurationError(f"{part} cannot be started again: only a script or torchrun can do that")
+        again = process.again()
+        self.services[self.services.index(process)] = again
+        self.on_restart(again)
         return again
 
-    def _index_of(self, part: str) -> int:
-        """That of a part's process. Raises ConfigurationError if there is none."""
-        name = part if part in (_CONTROLLER, _SWITCH) else f"switch {part}"
-        found = [index for index, process in enumerate(self.services) if process.name == name]
-        if part not in self.parts or not found:
-            raise ConfigurationError(f"there is no {part} here; there is {', '.join(self.parts)}")
-        return found[0]
+    def _process(self, part: str) -> NodeProcess:
+        """The process of a part or of a rank. Raises ConfigurationError."""
+        ranks = {f"rank{each.rank}": each.process for each in self.groups[-1].workers} if self.groups else {}
+        found = {process.part: process for process in self.services} | ranks
+        if part not in found:
+            raise ConfigurationError(f"there is no {part} here; there is {', '.join(found) or 'nothing'}")
+        return found[part]
+
+    def set_link(self, port: SwitchPort, state: LinkState) -> None:
+        """Cut the link at a port of a switch, or mend it."""
+        set_link(self.run.manifest, port, state)
 
     def stop_processes(self) -> None:
         """End the remaining workers, then the services."""
@@ -318,9 +314,6 @@ class Testbed:
             group.stop()
         for process in reversed(self.services):
             process.stop()
-
-
-_CONTROLLER, _SWITCH = "controller", "switch"  # parts, and the names of their processes
 
 
 @contextlib.contextmanager

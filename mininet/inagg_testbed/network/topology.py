@@ -34,7 +34,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from inagg_testbed.errors import NetworkError
 from inagg_testbed.network._mininet import Host, Intf, Link, Switch, Topo, make_net
@@ -46,13 +46,14 @@ from inagg_testbed.network.fabric import (
     SwitchPort,
     host_name,
 )
-from inagg_testbed.network.lifecycle import Run
+from inagg_testbed.network.lifecycle import Manifest, Run
 from inagg_testbed.network.links import LinkSpec
 
 CONTROL_ADDRESS = "10.0.0.254"
 CONTROL_MAC = "02:00:0a:00:00:fe"
 CONTROL_INTERFACE = "ctl0"
 BRIDGE_NODE = "b1"
+LinkState = Literal["up", "down"]
 SpecOf = Callable[[SwitchPort], LinkSpec]  # of the link at a port of Fabric.link_ports
 _BRIDGE = "br0"
 _STAR_AGGREGATOR = "10.0.0.253"
@@ -243,6 +244,12 @@ def station_interface(run: str, fabric: Fabric, number: int) -> str:
 def port_interface(run: str, number: int, *, bridge: bool = False) -> str:
     """Name of a port's interface at the switch, or at the bridge."""
     return f"ia-{run}-{'b' if bridge else 'p'}{number}"
+
+
+def set_link(manifest: Manifest, port: SwitchPort, state: LinkState) -> None:
+    """Cut the link at a port of a switch, or mend it. A cut link has no carrier at either end. Raises NetworkError."""
+    interface = port_interface(manifest.run, port.port)
+    run_in_namespace(manifest.namespace(port.switch).pid, f"ip link set dev {interface} {state}")
 
 
 def make_bridge(pid: int, interfaces: Iterable[str], mtu: int) -> None:

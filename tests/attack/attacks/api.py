@@ -53,7 +53,7 @@ def generated(testbed: Testbed, name: str, options: Sequence[str], examples: int
     command += ["--no-color", "--seed", SEED, "--no-shrink", "--continue-on-failure"]
     command += ["--max-examples", str(examples), "--request-timeout", "70", "--generation-database", "none"]
     command += ["--report-json-path", str(report), *options]
-    process = NodeProcess.start(
+    process = NodeProcess(
         testbed.run,
         testbed.network.host(STRANGER),
         f"schemathesis {name}",

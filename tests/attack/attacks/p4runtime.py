@@ -28,7 +28,7 @@ def run(folder: Path, full: bool) -> Iterator[Outcome]:
         def attack(testbed: Testbed, _ranks: Ranks, name: str = name, n: int = most if full else few) -> str:
             log = testbed.results / f"p4runtime-{name}.log"
             command = [sys.executable, "-m", "tests.attack.p4runtime_calls", name, str(n)]
-            process = NodeProcess.start(
+            process = NodeProcess(
                 testbed.run, testbed.network.switch, f"p4runtime {name}", command, log_path=log
             )
             try:

@@ -375,7 +375,7 @@ def test_ranks_on_hosts_that_cannot_be_are_refused(bridge: Testbed, hosts: list[
 
 def test_a_service_that_dies_before_it_is_ready_is_explained(bridge: Testbed, tmp_path: Path) -> None:
     command = ["sh", "-c", "echo cannot find the thing; exit 7"]
-    process = NodeProcess.start(
+    process = NodeProcess(
         bridge.run, bridge.network.switch, "thing", command, log_path=tmp_path / "thing.log"
     )
     with pytest.raises(ProcessFailedError, match="exit status 7 before it was ready") as caught:

@@ -4,13 +4,11 @@
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +19,11 @@ from scapy.utils import rdpcap
 from inagg_testbed.network.lifecycle import manifests, tagged_processes
 from tests.switch.snippets import v1program
 from tests.testbed.commands import inagg, inagg_process
+from tests.testbed.keeping import INAGG, Up, bring_up, take_down
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.netns
 
-INAGG = (sys.executable, "-m", "inagg_testbed")
 # Sums that do not end, with pauses that leave the processors to other tests.
 SUMS = """
 import time
@@ -46,42 +44,6 @@ dist.all_reduce(torch.ones(4, dtype=torch.int32))
 dist.destroy_process_group()
 """
 AGGREGATOR_PORT = 0x4941
-
-
-@dataclass
-class Up:
-    """A testbed that `inagg up` keeps, and what it printed."""
-
-    run: str
-    keeper: "subprocess.Popen[str]"
-    lines: list[str]
-
-    def hint(self, name: str) -> list[str]:
-        """The command behind a hint."""
-        (line,) = (line for line in self.lines if line.strip().startswith(name))
-        return shlex.split(line.partition(":")[2].partition(", or")[0])
-
-
-def bring_up(folder: Path, *options: str) -> Up:
-    keeper = subprocess.Popen(
-        [*INAGG, "up", "--results", str(folder), *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert keeper.stdout is not None
-    lines: list[str] = []
-    while not (lines and lines[-1].strip().startswith("logs:")):
-        lines.append(keeper.stdout.readline())
-        assert lines[-1], "".join(lines)
-    return Up(next(line.split()[1] for line in lines if "is up" in line), keeper, lines)
-
-
-def take_down(testbed: Up) -> None:
-    testbed.keeper.send_signal(signal.SIGTERM)
-    testbed.keeper.communicate(timeout=60)
-    assert tagged_processes(testbed.run, besides=0) == []
-    assert testbed.run not in manifests()
 
 
 @pytest.fixture(scope="module")

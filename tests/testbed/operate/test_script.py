@@ -101,12 +101,13 @@ def test_a_script_that_fails_without_the_switch_is_a_failure(tmp_path: Path) -> 
     assert "rank 0 ended with exit status 3" in done.stderr
 
 
+@pytest.mark.long
 def test_a_script_that_hangs_without_the_switch_is_ended(tmp_path: Path) -> None:
     began = time.monotonic()
     done = run(sys.executable, "-c", KILL + "signal.pause()", "switch", folder=tmp_path)
     assert done.returncode == 1
-    assert "inagg: switch ended with signal SIGKILL" in done.stderr
-    assert time.monotonic() - began < 60
+    assert "inagg: for 40 s no switch has run" in done.stderr
+    assert time.monotonic() - began < 60 + BUSY_S
 
 
 def test_a_rank_that_is_killed_before_it_makes_a_group_ends_the_others(tmp_path: Path) -> None:

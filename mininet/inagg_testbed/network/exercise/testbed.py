@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,8 +64,6 @@ class ExerciseSwitches:
         self, network: Network, results: Path, addresses: Mapping[str, str], pipeline: Pipeline | None
     ) -> list[NodeProcess]:
         """See SwitchTarget."""
-        from inagg_testbed.network.exercise import console, entries
-
         with ExitStack() as on_error:
             processes = []
             for switch in self._exercise.switches:
@@ -76,14 +75,26 @@ class ExerciseSwitches:
             for host, commands in self._exercise.commands.items():
                 run_commands(network, results, host, commands)
             for switch in self._exercise.switches:
-                if switch.cli_input is not None:
-                    pid, said = network.pid_of(switch.name), results / f"cli-{switch.name}.log"
-                    console.run_commands(pid, CONSOLE_PORT, switch.cli_input, said)
-                updates = self._wanted.get(switch.name, ())
-                entries.load(addresses[switch.name], device_id(network, switch.name), updates)
+                self._load(network, results, switch, addresses[switch.name])
             on_error.pop_all()
         self._relay.serve([addresses[name].removeprefix("unix:") for name in network.fabric.switches])
         return processes
+
+    def load_again(self, testbed: Testbed, process: NodeProcess) -> None:
+        """Load the entries of a switch that has been started again."""
+        switch = next(each for each in self._exercise.switches if each.name == process.part)
+        address, _ = testbed.run.manifest.settings["p4runtime"][switch.name]
+        process.wait_for_line("ready", timeout_s=READY_TIMEOUT_S)
+        self._load(testbed.network, testbed.results, switch, address)
+
+    def _load(self, network: Network, results: Path, switch: ExerciseSwitch, address: str) -> None:
+        from inagg_testbed.network.exercise import console, entries
+
+        if switch.cli_input is not None:
+            pid, said = network.pid_of(switch.name), results / f"cli-{switch.name}.log"
+            console.run_commands(pid, CONSOLE_PORT, switch.cli_input, said)
+        updates = self._wanted.get(switch.name, ())
+        entries.load(address, device_id(network, switch.name), updates)
 
     def _started(
         self,
@@ -166,18 +177,18 @@ def open_exercise(
             f"{path}: links with a latency need netem, which this kernel does not have: load its module (modprobe"
             " sch_netem), or take the latencies out"
         )
-    with (
-        Relay(grpc_port, len(exercise.switches)) as relay,
-        open_testbed(
+    with Relay(grpc_port, len(exercise.switches)) as relay:
+        switches = ExerciseSwitches(exercise, options, relay)
+        with open_testbed(
             link=link,
             specs=exercise.specs,
             fabric=exercise.fabric,
-            target=ExerciseSwitches(exercise, options, relay),
+            target=switches,
             switch_options=options,
             controlled=False,
             results_root=results_root,
             state_dir=state_dir,
             on_stage=on_stage,
-        ) as testbed,
-    ):
-        yield testbed
+        ) as testbed:
+            testbed.on_restart = partial(switches.load_again, testbed)
+            yield testbed

@@ -164,6 +164,11 @@ def test_switches_write_their_traces_and_captures(testbed: Testbed, folder: Path
     assert {"--cpu-port 200", "--priority-queues 2"} <= {" ".join(pair) for pair in pairwise(s2.command)}
 
 
+def test_a_switch_that_is_started_again_has_its_entries(testbed: Testbed) -> None:
+    testbed.restart("s2")
+    in_host(testbed, 1, "ping -c 1 -W 5 10.0.2.2")
+
+
 def up(folder: Path, *options: str) -> Any:
     port = str(free_port())
     return CliRunner().invoke(

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`inagg kill` and `inagg restart`: the parts of a testbed that `inagg up` or `inagg run` keeps.
+
+Only the launcher can start processes of its testbed, because the kernel ends them with their parent. So these commands
+send it a request through a UNIX socket that the manifest names: one line of JSON, answered by another. The launcher
+serves requests between its other tasks (`Attendant.attend`).
+"""
+
+import contextlib
+import json
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Literal, get_args
+
+from inagg_testbed.errors import ConfigurationError, LauncherError, ProcessFailedError
+from inagg_testbed.network.lifecycle import Manifest
+from inagg_testbed.network.processes import NodeProcess, describe_exit
+from inagg_testbed.network.switches import is_switch
+from inagg_testbed.network.testbed import Testbed
+
+Kind = Literal["switch", "controller", "server"]  # as NodeProcess.kind
+SignalName = Literal["KILL", "STOP", "CONT", "TERM", "INT", "HUP"]
+Document = dict[str, Any]
+_SETTING = "requests"  # of the manifest: the path of the socket
+_LINE_S = 2.0
+_READY_S = 180.0
+_LONGEST = 4096
+_SHORT_LIFE_S, _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 1.0, 32.0
+
+
+def parse_kinds(text: str) -> frozenset[str]:
+    """From "switch,controller"; the empty text has none. Raises ConfigurationError."""
+    kinds = frozenset(text.split(",")) if text else frozenset()
+    if not kinds <= {*get_args(Kind)}:
+        known = ", ".join(get_args(Kind))
+        raise ConfigurationError(f"--restart {text}: must be like switch,controller; there is {known}")
+    return kinds
+
+
+class Attendant:
+    """Says which parts have ended, starts those of some kinds again, and does what commands ask for.
+
+    A part that ends within 10 s of its start waits before it is started again: 1 s, then twice as long each time, up
+    to 32 s.
+    """
+
+    def __init__(self, testbed: Testbed, say: Callable[[str], object], again: Collection[str] = ()) -> None:
+        """say: gets a line for each part that has ended. again: kinds to start again."""
+        self._testbed, self._say, self._again = testbed, say, again
+        self._ended: dict[NodeProcess, float] = {}  # since when
+        self._pauses: dict[str, float] = {}  # before the next start of a part
+        self._due: dict[str, float] = {}  # when to start a part
+        self._waiting: list[tuple[socket.socket, NodeProcess]] = []  # commands, until a part is ready
+        path = testbed.run.temporary_folder() / "requests"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        testbed.run.manifest.settings[_SETTING] = str(path)
+        testbed.run.save()
+
+    def attend(self, wait_s: float = 0.0) -> None:
+        """Look after the parts and serve requests; wait for the next request for `wait_s` seconds."""
+        for process in self._testbed.services:
+            status = process.poll()
+            if status is not None and process not in self._ended:
+                self._note_end(process, status)
+        for part in [part for part, at in self._due.items() if at <= time.monotonic()]:
+            with self._said_if_wrong():
+                self._start(part)
+        self._answer_waiting()
+        if select.select([self._listener], [], [], wait_s)[0]:
+            connection, _ = self._listener.accept()
+            connection.settimeout(_LINE_S)
+            with contextlib.suppress(OSError, ValueError):  # the command has gone
+                self._serve(connection, json.loads(connection.recv(_LONGEST)))
+
+    def close(self) -> None:
+        """Serve no more."""
+        self._listener.close()
+        for connection, _ in self._waiting:
+            connection.close()
+
+    def seconds_without_switches(self) -> float:
+        """Since when no switch runs; 0 if one does, or if there is none."""
+        switches = [process for process in self._testbed.services if is_switch(process)]
+        if not switches or any(process not in self._ended for process in switches):
+            return 0.0
+        return time.monotonic() - max(self._ended[process] for process in switches)
+
+    def _note_end(self, process: NodeProcess, status: int) -> None:
+        self._ended[process] = now = time.monotonic()
+        line = f"the {process.name} ended with {describe_exit(status)}; its log is {process.log_path}"
+        if process.kind not in self._again:
+            self._say(f"{line}; `inagg restart {process.part}` starts it again")
+            return
+        short = now - process.started_at < _SHORT_LIFE_S
+        pause = self._pauses.get(process.part, 0.0) if short else 0.0
+        self._pauses[process.part] = min(max(2 * pause, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+        self._due[process.part] = now + pause
+        self._say(f"{line}; it starts again" + (f" in {pause:g} s" if pause else ""))
+
+    def _start(self, part: str) -> NodeProcess:
+        self._due.pop(part, None)
+        return self._testbed.restart(part)
+
+    @contextlib.contextmanager
+    def _said_if_wrong(self) -> Any:
+        try:
+            yield
+        except (LauncherError, OSError) as error:
+            self._say(str(error))
+
+    def _serve(self, connection: socket.socket, request: Document) -> None:
+        try:
+            if request["do"] == "restart":
+                self._waiting.append((connection, self._start(request["part"])))
+                return
+            self._testbed.signal(request["part"], signal.Signals[f"SIG{request['signal']}"])
+            _answer(connection, {})
+        except (LauncherError, OSError) as error:
+            _answer(connection, {"error": str(error)})
+
+    def _answer_waiting(self) -> None:
+        """Answer those whose part is ready, or has ended instead. BMv2 does not say when it is."""
+        waiting, self._waiting = self._waiting, []
+        for connection, process in waiting:
+            try:
+                process.check()
+                silent = self._testbed.switch == "bmv2" and is_switch(process)
+                if silent or process.has_printed("ready"):
+                    _answer(connection, {"log": str(process.log_path)})
+                else:
+                    self._waiting.append((connection, process))
+            except ProcessFailedError as error:
+                _answer(connection, {"error": str(error)})
+
+
+def _answer(connection: socket.socket, answer: Document) -> None:
+    with connection, contextlib.suppress(OSError):  # the command has gone
+        connection.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def send_signal(manifest: Manifest, part: str, name: SignalName) -> None:
+    """Have the launcher send a signal to a part. Raises ConfigurationError."""
+    _request(manifest, {"do": "signal", "part": part, "signal": name})
+
+
+def restart(manifest: Manifest, part: str) -> str:
+    """Have the launcher start a part again; returns the path of its log once it is ready. Raises ConfigurationError."""
+    return str(_request(manifest, {"do": "restart", "part": part})["log"])
+
+
+def _request(manifest: Manifest, request: Document) -> Document:
+    if _SETTING not in manifest.settings:
+        raise ConfigurationError(
+            f"run {manifest.run} is kept by a demo or a benchmark: kill parts of what `inagg up` or `inagg run` keeps"
+        )
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_READY_S)
+        try:
+            connection.connect(manifest.settings[_SETTING])
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile() as answers:
+                answer: Document = json.loads(answers.readline())
+        except TimeoutError as error:
+            raise ConfigurationError(f"run {manifest.run} has not answered within {_READY_S:g} s") from error
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"run {manifest.run} is going down") from error
+    if "error" in answer:
+        raise ConfigurationError(answer["error"])
+    return answer
