@@ -267,16 +267,26 @@ class LostWay(Request):
     reason: Annotated[str, Field(max_length=LONGEST_REASON)]
 
 
+class Beside(Request):
+    """Where a rank and the server in its process can be reached in a network beside that of the switches."""
+
+    ip: Ip
+    udp_port: UdpPort
+    server_udp_port: UdpPort
+
+
 class Frozen(Request):
     """The body of POST /jobs/{id}/workers/{rank}/frozen.
 
     epoch: of the way that the job has lost. chunks: for each slot the chunk that the rank completes next, 32 bits each,
-    big-endian. server_udp_port: of the server in the rank's process, if it can have one.
+    big-endian. server_udp_port: of the server in the rank's process, if it can have one. beside: null if the host
+    reaches the controller through the network of the switches.
     """
 
     epoch: Annotated[int, Field(ge=1, lt=1 << 32)]
     chunks: Annotated[Base64UrlBytes, Field(max_length=4 << 16), Strict(False)]
     server_udp_port: UdpPort | None = None
+    beside: Beside | None = None
 
 
 class ResultDocument(BaseModel):

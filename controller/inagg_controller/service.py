@@ -29,6 +29,7 @@ from inagg_controller.connection import Connection
 from inagg_controller.counts import SwitchCounts
 from inagg_controller.driver import EffectDriver
 from inagg_controller.errors import (
+    ForeignAddressError,
     InvalidRequestError,
     NotOfferedError,
     RequestError,
@@ -318,14 +319,28 @@ class Service:
         chunks: "array[int]",
         server_port: int | None,
         timeout_s: float,
+        *,
+        beside: Worker | None = None,
+        asker: str | None = None,
     ) -> Job:
-        """See ChangingJobs.publish. Waits until all ranks have frozen, at most timeout_s."""
+        """See ChangingJobs.publish. Waits until all ranks have frozen, at most timeout_s. asker: see register().
+
+        Raises InvalidRequestError, ConflictError.
+        """
         job = self.jobs.member_of(number, rank)
+        if beside is not None:
+            self.network.check_address(beside.ip, beside.udp_port)
+            self.network.check_address(beside.ip, beside.server_udp_port, "server_udp_port")
+            try:
+                self.network.check_owner(beside.ip, asker)
+            except ForeignAddressError as error:  # as behind a reverse proxy
+                _log.warning("%s: the way beside the switches is not used: %s", job.title, error)
+                beside = None
         if server_port is not None:
             self.network.check_address(job.members[rank].ip, server_port, "server_udp_port")
         change = job.change
         if change is not None and change.lost == lost:
-            self.jobs.changing.publish(job, rank, lost, chunks, server_port, self._clock())
+            self.jobs.changing.publish(job, rank, lost, chunks, server_port, self._clock(), beside)
             self._publisher.publish()
             await self._publisher.wait_while(lambda: job.change is change and not change.frozen, timeout_s)
         return job

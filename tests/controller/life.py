@@ -265,8 +265,8 @@ class Life(RuleBasedStateMachine):
             epoch = job.placement.epoch - late
             self.table.changing.report_loss(job, epoch, "it does not answer", self.now)
 
-    @rule(index=INDEX, rank=RANK, done=st.sets(st.integers(0, 1)), able=st.booleans())
-    def freeze(self, index: int, rank: int, done: set[int], able: bool) -> None:
+    @rule(index=INDEX, rank=RANK, done=st.sets(st.integers(0, 1)), able=st.booleans(), beside=st.booleans())
+    def freeze(self, index: int, rank: int, done: set[int], able: bool, beside: bool) -> None:
         """A rank publishes its next chunks, one later in the slots `done`."""
         job = self.table.jobs.get(self.pick(index))
         if job is None or rank >= job.workers:
@@ -275,12 +275,15 @@ class Life(RuleBasedStateMachine):
         known = {} if job.change is None else job.change.published
         chunks = array("I", (slot + job.slots * (slot in done) for slot in range(job.slots)))
         port = 5000 if able else None
-        self.act(self.table.changing.publish, job, rank, lost, known.get(rank, chunks), port, self.now)
+        there = (
+            Worker(rank=rank, ip=0x0A000101 + rank, udp_port=6000, server_udp_port=7000) if beside else None
+        )
+        self.act(self.table.changing.publish, job, rank, lost, known.get(rank, chunks), port, self.now, there)
 
-    @rule(index=INDEX)
-    def freeze_all(self, index: int) -> None:
+    @rule(index=INDEX, beside=st.booleans())
+    def freeze_all(self, index: int, beside: bool) -> None:
         for rank in range(4):
-            self.freeze(index, rank, {rank % 2}, able=True)
+            self.freeze(index, rank, {rank % 2}, able=True, beside=beside)
 
     @rule(index=INDEX, rank=RANK)
     def give(self, index: int, rank: int) -> None:
@@ -310,7 +313,7 @@ class Life(RuleBasedStateMachine):
         active = [index for index, number in enumerate(numbers) if self.table.jobs[number].active]
         index = data.draw(st.sampled_from(active))
         self.report_loss(index, late=False)
-        self.freeze_all(index)
+        self.freeze_all(index, beside=data.draw(st.booleans()))
         self.table.tick(self.now)
         if self.setting.servers:
             self.serve_all(index)

@@ -15,6 +15,7 @@ from inagg_controller.errors import ConflictError, InvalidRequestError, Unavaila
 from inagg_controller.jobs.change import Change
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.placement import State
+from inagg_controller.jobs.record import read_job, record_of
 from inagg_controller.jobs.servers import Worker
 from inagg_controller.jobs.table import JobTable
 from tests.controller.serving import LEAF_SPINE
@@ -44,10 +45,18 @@ def running(table: JobTable, on_path_loss: Sequence[str] = ALL, workers: int = 2
     return job
 
 
-def freeze(table: JobTable, job: Job, now: float, ranks: Sequence[int] | None = None) -> None:
+def freeze(
+    table: JobTable, job: Job, now: float, ranks: Sequence[int] | None = None, beside: Sequence[int] = ()
+) -> None:
+    """beside: the ranks that are in a network beside that of the switches."""
     assert job.change is not None
     for rank in range(job.workers) if ranks is None else ranks:
-        table.changing.publish(job, rank, job.change.lost, FIRST, 5000, now)
+        there = worker_beside(rank) if rank in beside else None
+        table.changing.publish(job, rank, job.change.lost, FIRST, 5000, now, there)
+
+
+def worker_beside(rank: int) -> Worker:
+    return Worker(rank=rank, ip=0x0A000101 + rank, udp_port=6000, server_udp_port=7000)
 
 
 def found_by(job: Job) -> str:
@@ -150,6 +159,57 @@ def test_a_job_goes_on_at_the_servers_of_its_ranks_once_all_have_said_where_they
     assert [seat.udp_port for seat in job.placement.servers.seats] == [5000, 5000]
     go_on(table, job, 2.0)
     assert job.placement.aggregation == "server"
+
+
+@pytest.mark.parametrize("beside", [[], [1], [0, 1]])
+def test_servers_are_beside_the_switches_if_all_ranks_are_there(beside: list[int]) -> None:
+    """They are also after the next loss, and where the controller was started again."""
+    table = new_table()
+    job = running(table, ("same", "servers"))
+    table.switches.lost("s1", 1.0)
+    freeze(table, job, 1.0, beside=beside)
+    table.tick(5.0)
+    assert found_by(job) == "servers"
+    go_on_beside(table, job, beside)
+    epoch = job.placement.epoch
+    table.changing.report_loss(job, epoch, "a server does not answer", 90.0)
+    freeze(table, job, 90.0, beside=beside)
+    table.tick(90.0)
+    assert (found_by(job), job.placement.epoch) == ("same", epoch + 1)
+    go_on_beside(table, job, beside)
+    restored = read_job(record_of(job)).placement.servers
+    assert restored is not None
+    assert dict(restored.beside) == seats_beside(beside)
+
+
+def seats_beside(beside: Sequence[int]) -> dict[int, Worker]:
+    return {rank: worker_beside(rank) for rank in beside} if len(beside) == 2 else {}
+
+
+def go_on_beside(table: JobTable, job: Job, beside: Sequence[int]) -> None:
+    share = job.placement.servers
+    assert share is not None
+    ips = [0x0A000101, 0x0A000102] if len(beside) == 2 else [job.members[rank].ip for rank in range(2)]
+    port = 7000 if len(beside) == 2 else 5000
+    assert [(seat.ip, seat.udp_port) for seat in share.seats] == [(ip, port) for ip in ips]
+    assert share.beside == seats_beside(beside)
+    for rank in range(2):
+        table.serve(job.id, rank, 5.0)
+    for rank in range(2):
+        table.changing.resume(job, rank, job.placement.epoch, 5.0)
+    assert job.state == "running"
+
+
+def test_two_ranks_cannot_have_one_endpoint_beside_the_switches() -> None:
+    table = new_table()
+    job = running(table)
+    table.switches.lost("s1", 1.0)
+    freeze(table, job, 1.0, [0], beside=[0])
+    assert job.change is not None
+    for wrong in (replace(worker_beside(0), rank=1), replace(worker_beside(1), server_udp_port=6000)):
+        with pytest.raises(ConflictError, match="same address and UDP port beside"):
+            table.changing.publish(job, 1, job.change.lost, FIRST, 5000, 1.0, wrong)
+    assert job.change.published.keys() == {0}
 
 
 def test_a_job_that_finds_no_way_says_what_it_has_tried() -> None:

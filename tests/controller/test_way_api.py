@@ -5,8 +5,10 @@ from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from tests.controller.memory_switch import MemorySwitch
-from tests.controller.serving import Serving, run, settle, start_job
+from tests.controller.serving import Serving, asking, run, settle, start_job
 
 OPTIONS = ["same", "other", "servers", "fail"]
 
@@ -85,6 +87,33 @@ def test_a_rank_reports_a_way_that_does_not_answer(serving: Serving) -> None:
             assert change is not None
             assert change.reason == "rank 1 (10.0.0.2): it does not answer"
             assert change.found_by == "same"
+
+    run(body)
+
+
+@pytest.mark.parametrize("asker", ["192.0.2.1", "10.0.0.1"])
+def test_an_address_beside_the_switches_counts_if_the_request_comes_from_it(
+    serving: Serving, memory_switch: MemorySwitch, asker: str
+) -> None:
+    async def body() -> None:
+        async with serving() as (client, service, clock):
+            number = await start_job(client, workers=1, on_path_loss=["servers"])
+            job = service.jobs.job(number)
+            memory_switch.restart()
+            await settle(lambda: job.state == "changing")
+            beside = {"ip": "192.0.2.1", "udp_port": 6000, "server_udp_port": 7000}
+            document = {"epoch": job.placement.epoch, "chunks": published(range(4)), "server_udp_port": 5000}
+            async with asking(service, asker, job.secret) as rank:
+                path = f"/jobs/{number}/workers/0"
+                answer = await rank.post(f"{path}/frozen", json=document | {"beside": beside})
+                assert answer.status_code == 200, answer.text
+                clock.now += 0.2
+                await settle(lambda: job.placement.aggregation == "server")
+                found = await rank.post(f"{path}/results", json={"epoch": document["epoch"]})
+            way = found.json()["way"]
+            ip, ports = ("192.0.2.1", (6000, 7000)) if asker == beside["ip"] else ("10.0.0.1", (4000, 5000))
+            assert [(each["ip"], each["udp_port"]) for each in way["members"]] == [(ip, ports[0])]
+            assert [(each["ip"], each["udp_port"]) for each in way["servers"]] == [(ip, ports[1])]
 
     run(body)
 

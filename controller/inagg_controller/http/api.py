@@ -64,6 +64,7 @@ from inagg_controller.http.job_documents import (
     summed_of,
     way_change,
     with_ranks,
+    worker_beside,
 )
 from inagg_controller.http.metrics import ApiCounts, exposition
 from inagg_controller.http.problems import PROBLEMS, add_handlers, problem_of, refusal
@@ -248,12 +249,18 @@ def _of_members(service: Service) -> APIRouter:
         return job_status(service, service.lose_way(number, rank, body.epoch, body.reason))
 
     @router.post("/workers/{rank}/frozen")
-    async def frozen(number: int, rank: int, body: Frozen, timeout_s: _Wait = 0.0) -> WayChange:
+    async def frozen(
+        number: int, rank: int, body: Frozen, request: Request, timeout_s: _Wait = 0.0
+    ) -> WayChange:
         """Publish the next chunks of a rank that has frozen. The answer comes when all ranks have frozen, or after
         timeout_s. Repeating the same request changes nothing. `lost` is another epoch, or null, if the job has lost
         another way or has gone on."""
         chunks = chunks_of(body)
-        job = await service.freeze(number, rank, body.epoch, chunks, body.server_udp_port, timeout_s)
+        job = await service.freeze(
+            *(number, rank, body.epoch, chunks, body.server_udp_port, timeout_s),
+            beside=worker_beside(rank, body.beside),
+            asker=_asker(request),
+        )
         return way_change(service, job, rank)
 
     @router.post("/workers/{rank}/results")

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from struct import iter_unpack
 from typing import Any
 
-from inagg_contract.addresses import format_ip, format_mac
+from inagg_contract.addresses import format_ip, format_mac, parse_ip
 from inagg_contract.constants import INAGG_PORT
 from inagg_contract.documents import (
     MOST_RESULT_BYTES,
     Aggregator,
     Beat,
+    Beside,
     CallRange,
     Chunks,
     Displaced,
@@ -195,6 +196,7 @@ def _displaced(counts: Mapping[tuple[str, bool], int]) -> Displaced | None:
 
 
 def _workers(job: Job) -> tuple[WorkerAddress, ...]:
+    share = job.placement.servers
     return tuple(
         WorkerAddress.model_construct(
             rank=rank,
@@ -202,7 +204,7 @@ def _workers(job: Job) -> tuple[WorkerAddress, ...]:
             udp_port=member.udp_port,
             rack=member.rack if isinstance(member, Worker) else "",
         )
-        for rank, member in sorted(job.members.items())
+        for rank, member in sorted({**job.members, **({} if share is None else share.beside)}.items())
     )
 
 
@@ -262,6 +264,14 @@ def _results(change: Change, wanted: Iterable[int]) -> Iterator[ResultDocument]:
         room -= len(datagram)
         if datagram and room >= 0:
             yield ResultDocument.model_construct(chunk=chunk, datagram=datagram)
+
+
+def worker_beside(rank: int, beside: Beside | None) -> Worker | None:
+    """A rank as a worker in a network beside that of the switches."""
+    if beside is None:
+        return None
+    ip = parse_ip(beside.ip)
+    return Worker(rank=rank, ip=ip, udp_port=beside.udp_port, server_udp_port=beside.server_udp_port)
 
 
 def chunks_of(frozen: Frozen) -> "array[int]":

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from inagg_controller.errors import ConflictError, InvalidRequestError
+from inagg_controller.jobs.servers import Worker
 
+# What `on_path_loss` names.
+SAME, OTHER, SERVERS, FAIL = "same", "other", "servers", "fail"
 _CHUNKS = 1 << 32  # chunk numbers begin again
 
 
@@ -14,15 +17,17 @@ _CHUNKS = 1 << 32  # chunk numbers begin again
 class Change:
     """The change of one job, until all ranks have gone on.
 
-    lost: the epoch of the way that the job has lost. reason: why. began, began_unbroken: when that way was lost, and
-    the first of several ways that were lost one after the other. since: when the first of `options` was begun; the
-    others follow. later: those before, which may still do. tried: by option, why it does not. found_by: the one by
-    which the job has another placement; empty: it has none yet. published: by rank, for each slot the chunk that the
-    rank completes next. server_ports: by rank, of the server in its process. results: by chunk, the datagrams that some
-    rank lacks. resumed: the ranks that have gone on.
+    lost: the epoch of the way that the job has lost. was_beside: that way was beside the switches. reason: why. began,
+    began_unbroken: when that way was lost, and the first of several ways that were lost one after the other. since:
+    when the first of `options` was begun; the others follow. later: those before, which may still do. tried: by option,
+    why it does not. found_by: the one by which the job has another placement, or is about to have one; empty: it has
+    none yet. published: by rank, for each slot the chunk that the rank completes next. server_ports: by rank, of the
+    server in its process. beside: the ranks as workers of a job on servers in a network beside that of the switches, if
+    they are in one. results: by chunk, the datagrams that some rank lacks. resumed: the ranks that have gone on.
     """
 
     lost: int
+    was_beside: bool = False
     reason: str
     began: float
     began_unbroken: float
@@ -35,6 +40,7 @@ class Change:
     found_by: str = ""
     published: dict[int, "array[int]"] = field(default_factory=dict)
     server_ports: dict[int, int | None] = field(default_factory=dict)
+    beside: dict[int, Worker] = field(default_factory=dict)
     results: dict[int, bytes] = field(default_factory=dict)
     resumed: set[int] = field(default_factory=set)
     _lacks: dict[int, list[int]] = field(default_factory=dict)
@@ -47,6 +53,12 @@ class Change:
         return len(self.published) == self.workers
 
     @property
+    def goes_beside(self) -> bool:
+        """Whether the servers in the ranks' processes are to be beside the switches: all ranks can be there, and the
+        switches' network has failed, too."""
+        return len(self.beside) == self.workers and (self.was_beside or self.found_by == SERVERS)
+
+    @property
     def waiting_for(self) -> list[int]:
         """The ranks that have not published theirs."""
         return sorted(set(range(self.workers)) - self.published.keys())
@@ -57,7 +69,9 @@ class Change:
         tried = ", ".join(f"{option} ({why})" for option, why in self.tried.items())
         return f"; tried: {tried}" if tried else ""
 
-    def publish(self, rank: int, chunks: "array[int]", server_port: int | None) -> None:
+    def publish(
+        self, rank: int, chunks: "array[int]", server_port: int | None, beside: Worker | None = None
+    ) -> None:
         """Record the next chunks of a rank, which is frozen. Repeating it changes nothing.
 
         Raises InvalidRequestError for a wrong number of chunks, ConflictError for others than before.
@@ -71,6 +85,8 @@ class Change:
             return
         self.published[rank] = chunks
         self.server_ports[rank] = server_port
+        if beside is not None:
+            self.beside[rank] = beside
         if self.frozen:
             self._compare()
 

@@ -18,16 +18,29 @@ from inagg_controller.errors import (
     RequestError,
     UnavailableError,
 )
-from inagg_controller.jobs.change import Change
+from inagg_controller.jobs.change import FAIL, OTHER, SAME, SERVERS, Change
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.planning import JobRequest, Planners, Supplies
+from inagg_controller.jobs.servers import Worker
 from inagg_controller.jobs.states import JobStates
-
-SAME, OTHER, SERVERS, FAIL = "same", "other", "servers", "fail"
 
 # How long each is tried before the next. What the job had before may take a moment to be free. After the last one, all
 # that may still come are tried together.
 _PATIENCE_S: Mapping[str, float] = {SAME: 3.0, OTHER: 1.0, SERVERS: 3.0, FAIL: 0.0}
+
+
+def _check_beside(job: Job, change: Change, beside: Worker) -> None:
+    """Raise ConflictError if another rank has one of these endpoints."""
+    taken = {
+        (other.ip, port)
+        for rank, other in change.beside.items()
+        if rank != beside.rank
+        for port in (other.udp_port, other.server_udp_port)
+    }
+    if beside.udp_port == beside.server_udp_port or not taken.isdisjoint(
+        {(beside.ip, beside.udp_port), (beside.ip, beside.server_udp_port)}
+    ):
+        raise ConflictError(f"another endpoint of job {job.id} has the same address and UDP port beside")
 
 
 def _may_come(refusal: RequestError) -> bool:
@@ -50,7 +63,14 @@ class ChangingJobs:
             self.advance(job, now)
 
     def publish(
-        self, job: Job, rank: int, lost: int, chunks: "array[int]", server_port: int | None, now: float
+        self,
+        job: Job,
+        rank: int,
+        lost: int,
+        chunks: "array[int]",
+        server_port: int | None,
+        now: float,
+        beside: Worker | None = None,
     ) -> Change:
         """A rank has frozen: it has lost the way of the epoch `lost`, and publishes its next chunks.
 
@@ -59,8 +79,10 @@ class ChangingJobs:
         change = self._change(job, lost)
         known = len(change.published)
         self._check_port(job, change, rank, server_port)
+        if beside is not None:
+            _check_beside(job, change, beside)
         try:
-            change.publish(rank, chunks, server_port)
+            change.publish(rank, chunks, server_port, beside)
         except ConflictError as error:
             self._states.fail(job, str(error), now)
             raise
@@ -138,12 +160,12 @@ class ChangingJobs:
 
     def _try(self, job: Job, change: Change, option: str) -> RequestError | None:
         """Give a job another placement. Returns why it cannot have one by this option."""
+        change.found_by = option
         try:
             self._replace(job, option)
         except RequestError as refused:
-            change.tried[option] = str(refused)
+            change.found_by, change.tried[option] = "", str(refused)
             return refused
-        change.found_by = option
         return None
 
     def _replace(self, job: Job, option: str) -> None:
@@ -175,7 +197,7 @@ class ChangingJobs:
             self._check_reached(job)
             request = replace(request, aggregation=SERVER, colocated=True, at=None)
         plan = self._planners.plan(request, self._states.holders, moving=job)
-        if plan.servers is not None and job.change is not None:
+        if plan.servers is not None and job.change is not None and not job.change.goes_beside:
             ports = job.change.server_ports.items()
             unable = [rank for rank, port in sorted(ports) if port is None and plan.servers.serves(rank)]
             if unable:

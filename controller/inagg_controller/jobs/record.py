@@ -15,7 +15,7 @@ from inagg_controller.fabric.tree import Tree, TreeSwitch
 from inagg_controller.jobs.job import Job, Registered
 from inagg_controller.jobs.leases import Lease
 from inagg_controller.jobs.placement import Placement
-from inagg_controller.jobs.servers import Seat, Server
+from inagg_controller.jobs.servers import Seat, Server, Worker
 
 _T = TypeVar("_T")
 
@@ -33,6 +33,7 @@ class ShareRecord:
     memory: int
     seats: tuple[Seat, ...]
     serving: tuple[int, ...]
+    beside: Mapping[int, Worker] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +145,7 @@ def _share_record(placement: Placement) -> ShareRecord | None:
         memory=share.memory,
         seats=share.seats,
         serving=tuple(sorted(share.serving)),
+        beside=share.beside,
     )
 
 

@@ -137,6 +137,7 @@ def _share(record: JobRecord, had: ShareRecord, servers: Servers) -> ServerShare
         memory=had.memory,
         seats=had.seats,
         serving=set(had.serving),
+        beside=dict(had.beside),
     )
 
 

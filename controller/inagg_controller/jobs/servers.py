@@ -112,7 +112,8 @@ class ServerShare:
 
     count: number of its servers. registered: by index; empty if they are colocated. memory: bytes in each registered
     server. seats: by index, known once all ranks have registered; the servers may have the job's orders from then on.
-    serving: indices of the servers that serve the job. counted: what each has summed, by index.
+    serving: indices of the servers that serve the job. counted: what each has summed, by index. beside: where the ranks
+    are, by rank, if that is not where they have registered.
     """
 
     slots: int
@@ -122,6 +123,7 @@ class ServerShare:
     seats: tuple[Seat, ...] = ()
     serving: set[int] = field(default_factory=set)
     counted: dict[int, Summed] = field(default_factory=dict)
+    beside: dict[int, Worker] = field(default_factory=dict)
 
     def serves(self, rank: int) -> bool:
         """Whether a rank's process runs one of the servers."""

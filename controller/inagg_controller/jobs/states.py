@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from inagg_contract.aggregation import changes_way
+from inagg_contract.aggregation import SERVER, changes_way
 from inagg_controller.errors import UnavailableError, UnknownJobError
 from inagg_controller.fabric.tree import Tree
 from inagg_controller.jobs.calls import Comparison
@@ -181,6 +181,9 @@ class JobStates:
                 placement.servers.assign(job.members)
             elif not job.change.frozen:  # then the ports of the servers in all processes are known
                 return
+            elif placement.aggregation == SERVER and job.change.goes_beside:
+                placement.servers.beside = dict(job.change.beside)
+                placement.servers.assign(placement.servers.beside)
             else:
                 ports = job.change.server_ports
                 placement.servers.assign(
@@ -222,6 +225,7 @@ class JobStates:
             reason = f"{first}; then {reason}"
         job.change = Change(
             lost=placement.epoch,
+            was_beside=placement.servers is not None and bool(placement.servers.beside),
             reason=reason,
             began=now,
             began_unbroken=now if before is None else before.began_unbroken,

@@ -4,20 +4,25 @@
 The ranks meet at the controller: each publishes what it has, gets what it lacks, and learns where sums go on.
 """
 
+import contextlib
 import logging
+import socket
 import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from inagg.errors import ConfigurationError, ControllerRefusedError, ControllerUnreachableError, JobError
+from inagg.membership.interface import interface_of, source_address
 from inagg.membership.joined import Joined
-from inagg.membership.own_server import OwnServer
+from inagg.membership.own_server import OwnServer, bind
 from inagg.membership.pings import SwitchPings
 from inagg.membership.way import confined_to, index_of, sockets_of, way_of
 from inagg_contract.aggregation import LEASED
-from inagg_contract.documents import MOST_RESULT_BYTES, JobStatus, RegisteredWorker, WayChange
+from inagg_contract.documents import MOST_RESULT_BYTES, Beside, JobStatus, RegisteredWorker, WayChange
+from inagg_contract.sizes import data_mtu
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -58,6 +63,21 @@ class Changed:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where a rank's packets leave and come. udp: the sockets of the packet threads. own: the server in this process;
+    None: it has none."""
+
+    udp: Sequence[socket.socket]
+    own: OwnServer | None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The address and UDP port of the rank."""
+        name = self.udp[0].getsockname()
+        return name[0], name[1]
+
+
 class OverError(Exception):
     """The job has ended, or this rank has left it, before the change was done."""
 
@@ -84,21 +104,50 @@ class _Change:
         self._lost, self._why, self._over = lost, why, over
         self._filled = self._given = 0
         self._lost_for_s = 0.0
-        self._own = self._server()
+        self._here = _End(joined.udp, self._server())
+        self._beside = self._here if joined.is_beside else self._found_beside()
 
     def _server(self) -> OwnServer | None:
         """The server in this process, which may have to serve."""
         joined = self._joined
         if joined.server is not None and joined.server.failure is None:
             return joined.server
-        if joined.status.workers > _MOST_SERVED or len(joined.udp) != 1:
+        if not self._can_serve():
             return None
         try:
-            with confined_to(joined.cpus):
-                return OwnServer(joined.udp[0].getsockname()[0], joined.client.base_url, joined.cpus)
+            return self._opened(joined.udp[0].getsockname()[0])
         except (ConfigurationError, OSError) as error:
             _log.warning("%s: this process cannot serve its job: %s", joined.who, error)
             return None
+
+    def _can_serve(self) -> bool:
+        return self._joined.status.workers <= _MOST_SERVED and len(self._joined.udp) == 1
+
+    def _opened(self, address: str) -> OwnServer:
+        with confined_to(self._joined.cpus):
+            return OwnServer(address, self._client.base_url, self._joined.cpus)
+
+    def _found_beside(self) -> _End | None:
+        """This rank's end in the network in which it reaches the controller, if that is not the switches' network.
+
+        It works when the switches have died: the change itself needs it.
+        """
+        if not self._can_serve():
+            return None
+        with contextlib.ExitStack() as undo:
+            try:
+                address = source_address(urlsplit(self._client.base_url).hostname or "")
+                if address == self._here.address[0] or address.startswith("127."):
+                    return None
+                if interface_of(address).mtu < data_mtu(self._joined.status.words):
+                    return None
+                udp = undo.enter_context(bind(address))
+                own = undo.enter_context(self._opened(address))
+            except (ConfigurationError, OSError) as error:
+                _log.debug("%s: it has no network beside that of the switches: %s", self._joined.who, error)
+                return None
+            undo.pop_all()
+        return _End([udp], own)
 
     def go_on(self) -> Changed:
         at = time.time()
@@ -108,15 +157,14 @@ class _Change:
                 self._publish(self._transport.freeze())
                 way = self._meet()
             ready_at = time.monotonic()
-            arguments = way_of(way, self._own)
-            with sockets_of(self._client, way, self._rank, self._joined.udp) as sockets:
-                self._transport.go_on(**arguments, sockets=sockets)
+            end = self._end_of(way)
+            with sockets_of(self._client, way, self._rank, end.udp) as sockets:
+                self._transport.go_on(**way_of(way, end.own), sockets=sockets)
         except BaseException:
-            if self._own is not self._joined.server and self._own is not None:
-                self._own.close()
+            self._keep(_End(self._joined.udp, self._joined.server))
             raise
         seconds = self._lost_for_s + time.monotonic() - ready_at
-        self._take(way)
+        self._take(way, end)
         self._tell(self._client.resumed, way.epoch)
         return Changed(self._why, at, seconds, _name(way), self._filled, self._given)
 
@@ -125,9 +173,13 @@ class _Change:
         numbers = array("I", chunks)
         numbers.byteswap()
         packed = numbers.tobytes()
-        port = None if self._own is None else self._own.udp_port
+        port = None if self._here.own is None else self._here.own.udp_port
+        beside: Beside | None = None
+        if self._beside is not None and self._beside.own is not None:
+            ip, udp_port = self._beside.address
+            beside = Beside(ip=ip, udp_port=udp_port, server_udp_port=self._beside.own.udp_port)
         while True:
-            change = self._ask(self._client.frozen, self._lost, packed, port, hold_s=_HOLD_S)
+            change = self._ask(self._client.frozen, self._lost, packed, port, beside, hold_s=_HOLD_S)
             if self._is_current(change) and change.frozen:
                 return
 
@@ -151,11 +203,11 @@ class _Change:
                     wanted.discard(result.chunk)
             given = self._gifts(change.gives)
             way = change.way
-            if way is not None and way.epoch != serves and self._own is not None:
+            if way is not None and way.epoch != serves and (own := self._end_of(way).own) is not None:
                 serves = way.epoch
                 index = index_of(way, self._rank)
                 if index is not None:
-                    self._own.serve(way, index)
+                    own.serve(way, index)
                     self._tell(self._client.serving)
             if way is not None and change.ready and not wanted and not given:
                 return way
@@ -211,17 +263,34 @@ class _Change:
             if refused.status != _CONFLICT:
                 raise
 
-    def _take(self, way: RegisteredWorker) -> None:
+    def _end_of(self, way: RegisteredWorker) -> _End:
+        """Which of its ends this rank has on a way."""
+        if self._beside is None:
+            return self._here
+        at = {member.rank: (member.ip, member.udp_port) for member in way.members}.get(self._rank)
+        return self._beside if at == self._beside.address else self._here
+
+    def _take(self, way: RegisteredWorker, end: _End) -> None:
         """The rank is on the new way."""
-        joined, before = self._joined, self._joined.server
-        serves = self._own is not None and index_of(way, self._rank) is not None
-        joined.server = self._own if serves else None
+        joined = self._joined
+        serves = end.own is not None and index_of(way, self._rank) is not None
+        kept = _End(end.udp, end.own if serves else None)
+        self._keep(kept)
         joined.status, joined.pings = way, SwitchPings.of(way)
-        for server in {before, self._own} - {joined.server, None}:
-            assert server is not None
-            server.close()
+        joined.server, joined.udp, joined.is_beside = kept.own, kept.udp, end is self._beside
         if joined.server is not None:
             joined.server.drop_earlier()
+
+    def _keep(self, kept: _End) -> None:
+        """Close what this rank has at other ends."""
+        had = _End(self._joined.udp, self._joined.server)
+        ends = [end for end in (had, self._here, self._beside) if end is not None]
+        for server in {end.own for end in ends} - {kept.own, None}:
+            assert server is not None
+            server.close()
+        for end in ends:
+            for udp in set(end.udp) - set(kept.udp):
+                udp.close()
 
 
 def _name(way: RegisteredWorker) -> str:

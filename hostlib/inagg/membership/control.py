@@ -38,6 +38,7 @@ from inagg_contract.documents import (
     MOST_BEATS,
     MOST_BODY_BYTES,
     Beat,
+    Beside,
     CallDocument,
     CallRange,
     Chunks,
@@ -342,15 +343,18 @@ class ControlClient:
         epoch: int,
         chunks: bytes,
         server_udp_port: int | None,
+        beside: Beside | None = None,
         *,
         hold_s: float,
         timeout_s: float,
     ) -> WayChange:
         """Publish the next chunks of this rank, which has frozen, because the job has lost the way of `epoch`.
 
-        chunks, server_udp_port: as in Frozen. hold_s: how long the controller waits for other ranks.
+        chunks, server_udp_port, beside: as in Frozen. hold_s: how long the controller waits for other ranks.
         """
-        body = Frozen.model_construct(epoch=epoch, chunks=chunks, server_udp_port=server_udp_port)
+        body = Frozen.model_construct(
+            epoch=epoch, chunks=chunks, server_udp_port=server_udp_port, beside=beside
+        )
         return self._change(job, rank, "frozen", body, hold_s, timeout_s)
 
     def exchange(

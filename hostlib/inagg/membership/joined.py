@@ -16,12 +16,12 @@ from inagg_contract.documents import JobStatus
 
 @dataclass
 class Joined:
-    """Belongs to one session, which closes it. A change of way replaces status, pings and server.
+    """Belongs to one session, which closes it. A change of way replaces status, pings, server and udp.
 
     status: of the job, with its servers. pings: of the job's switches; without them this rank does not notice that a
     switch is down, but the controller does. link_rate: of the interface, in bits per second; None: unknown. server: of
     this process, if it serves a share of the job or may have to. udp: the sockets of the packet threads, which have
-    duplicates. cpus: as `Options.cpus`.
+    duplicates. cpus: as `Options.cpus`. is_beside: these are in a network beside that of the switches.
     """
 
     client: ControlClient
@@ -34,6 +34,7 @@ class Joined:
     server: OwnServer | None = None
     udp: Sequence[socket.socket] = ()
     cpus: str | None = None
+    is_beside: bool = False
 
     @property
     def who(self) -> JobRank:
