@@ -74,6 +74,20 @@ def test_training_goes_on_without_a_spine_or_an_uplink(
     assert (outcome.digest, outcome.to) == (undisturbed, [to])
 
 
+@pytest.mark.parametrize(
+    ("topology", "part"), [("star", "switch"), pytest.param("leaf-spine:2x2x2", "leaf2", marks=LONG)]
+)
+def test_training_ends_on_servers_beside_a_switch_that_is_gone_for_good(
+    open_network: OpenTestbed, undisturbed: str, topology: str, part: str
+) -> None:
+    with open_network(fabric=Fabric.parse(topology, hosts=4), link="100mbit", management=True) as testbed:
+        group = launch(testbed, STEPS)
+        testbed.kill(part)
+        outcome = outcome_of(group)
+    assert (outcome.digest, outcome.to) == (undisturbed, ["4 servers"])
+    assert {len(lines) for lines in outcome.warnings} == {1}
+
+
 def test_training_goes_on_when_the_server_in_a_process_ends(
     open_network: OpenTestbed, undisturbed: str
 ) -> None:

@@ -26,6 +26,7 @@ from inagg_testbed.cli.options import (
     GrpcPortOption,
     IncludeOption,
     LinkOption,
+    ManagementOption,
     MtuOption,
     NodeArgument,
     OffloadsOption,
@@ -75,7 +76,7 @@ _LOOK_S = 0.2
 # Options of `up` that a topology file leaves no place for.
 _NOT_WITH_FILE = (
     *("workers", "link", "uplink", "rank_order", "switch", "servers", "settings", "pool", "set_controller"),
-    "controller",
+    *("controller", "management"),
 )
 
 
@@ -213,6 +214,7 @@ def up(
     pool: PoolOption = None,
     set_controller: ControllerSettingsOption = None,
     restart: RestartOption = None,
+    management: ManagementOption = False,
 ) -> None:
     """Bring a testbed up and keep it until Ctrl-C or `inagg down`.
 
@@ -273,6 +275,7 @@ def up(
             rank_order=rank_order,
             pool=pool,
             set_controller=set_controller,
+            management=management,
         ) as testbed:
             _keep(testbed, _hints(testbed), again)
 
@@ -290,7 +293,7 @@ def _keep(testbed: "Testbed", hints: list[str], again: Collection[str]) -> NoRet
 
 def _hints(testbed: "Testbed") -> list[str]:
     """Commands to use a testbed that is up. They name the run, so they work beside other testbeds."""
-    from inagg_testbed.network.control import CONTROLLER_URL
+    from inagg_testbed.network.control import controller_url
     from inagg_testbed.network.switches import P4RUNTIME_ADDRESS, command_path
     from inagg_testbed.network.topology import CONTROL_ADDRESS, host_address
 
@@ -310,7 +313,7 @@ def _hints(testbed: "Testbed") -> list[str]:
         servers = ", ".join(f"{host_name(number)} ({host_address(number)})" for number in fabric.servers)
         lines.append(f"  servers:     {servers}")
     if testbed.controller is not None:
-        lines.append(f"  controller:  {CONTROLLER_URL} (from the hosts)")
+        lines.append(f"  controller:  {controller_url(testbed.network)} (from the hosts)")
     elif testbed.pipeline is not None:
         files = f" --config {testbed.pipeline.p4info},{testbed.pipeline.device_config}"
         config = (
@@ -382,6 +385,7 @@ def run_script(
     take_over: TakeOverOption = None,
     set_controller: ControllerSettingsOption = None,
     restart: RestartOption = None,
+    management: ManagementOption = False,
 ) -> None:
     """Bring a testbed up and run a training script in each host.
 
@@ -420,6 +424,7 @@ def run_script(
             uplink=uplink,
             rank_order=rank_order,
             set_controller=set_controller,
+            management=management,
         ) as testbed:
             from inagg_testbed.operate.script import follow_script
 

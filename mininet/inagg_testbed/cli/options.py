@@ -101,6 +101,14 @@ RestartOption = Annotated[
         " `inagg restart PART` starts it.",
     ),
 ]
+ManagementOption = Annotated[
+    bool,
+    typer.Option(
+        "--management",
+        help="A management network beside that of the switches, for the controller and gloo, as clusters have: when the"
+        " switches die, sums go on there.",
+    ),
+]
 _SWITCH = typer.Option(help="The kind of all switches.")
 _SWITCH_OR_BRIDGE = typer.Option(
     help="The kind of all switches. With bridge there is no switch: servers do the sums (INAGG_AGGREGATION=server)."
@@ -354,6 +362,7 @@ def opened_testbed(
     pool: int | None = None,
     set_controller: Sequence[str] | None = None,
     gloo_over: Literal["switch", "bridge"] = "switch",
+    management: bool = False,
     on_stage: Callable[[str], object] = console.print,
 ) -> Iterator["Testbed"]:
     """Open a testbed with a command's options. Raises LauncherError."""
@@ -380,6 +389,7 @@ def opened_testbed(
         pool=pool,
         controller_options=controller_settings(set_controller or []),
         gloo_over=gloo_over,
+        management=management,
         on_stage=on_stage,
     ) as testbed:
         yield testbed

@@ -25,9 +25,10 @@ from inagg_testbed.errors import (
 )
 from inagg_testbed.network.fabric import Fabric, SwitchPort
 from inagg_testbed.network.lifecycle import Manifest
-from inagg_testbed.network.topology import CONTROL_ADDRESS
+from inagg_testbed.network.topology import CONTROL_ADDRESS, MANAGEMENT_ADDRESS, Network
 
 CONTROLLER_URL = f"http://{CONTROL_ADDRESS}:{DEFAULT_PORT}"
+_MANAGEMENT_URL = f"http://{MANAGEMENT_ADDRESS}:{DEFAULT_PORT}"
 _CLONE_NEWNET = 0x40000000
 _TIMEOUT_S = 10.0
 _OF_TESTBED = "its log is controller.log"  # what to do when the controller does not answer
@@ -35,6 +36,11 @@ _OF_TESTBED = "its log is controller.log"  # what to do when the controller does
 T = TypeVar("T")
 Direction = Literal["ingress", "egress"]
 Traffic = Literal["aggregation", "other", "all"]
+
+
+def controller_url(network: Network) -> str:
+    """Where hosts reach the controller."""
+    return _MANAGEMENT_URL if network.management else CONTROLLER_URL
 
 
 def call_in_network_namespace(pid: int, function: Callable[[], T]) -> T:

@@ -7,7 +7,7 @@ packets like all others.
 
 from pathlib import Path
 
-from inagg_testbed.network.control import CONTROLLER_URL, token_path
+from inagg_testbed.network.control import controller_url, token_path
 from inagg_testbed.network.fabric import host_name
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.switches import command_path
@@ -25,7 +25,7 @@ def start_servers(network: Network, results: Path) -> list[NodeProcess]:
     processes = []
     for index, number in enumerate(network.fabric.servers, 1):
         name = host_name(number)
-        command = [command_path("inagg-server"), "--controller", CONTROLLER_URL, "--name", name]
+        command = [command_path("inagg-server"), "--controller", controller_url(network), "--name", name]
         command += ["--listen", host_address(number), "--token-file", str(token_path(results))]
         processes.append(
             NodeProcess(

@@ -32,7 +32,7 @@ from inagg_testbed.network.links import WORDS, words_within
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.switch_options import NO_OPTIONS, WORDS_MACRO, SwitchOptions
-from inagg_testbed.network.topology import CONTROL_ADDRESS, Network, run_in_namespace
+from inagg_testbed.network.topology import CONTROL_ADDRESS, Network, host_address, run_in_namespace
 
 P4RUNTIME_ADDRESS = "127.0.0.1:9559"
 _SWITCH_PROCESS = "switch"
@@ -325,7 +325,11 @@ def start_controller(
         command += ["--device-config", str(pipeline.device_config)]
         command += [] if pool is None else ["--pool", str(pool), *_ONE_MAY_HAVE_ALL]
     command += options
-    command += ["--listen", f"{CONTROL_ADDRESS}:{listen_port}", "--token-file", str(token_path(results))]
+    address = "0.0.0.0" if network.management else CONTROL_ADDRESS
+    command += ["--listen", f"{address}:{listen_port}", "--token-file", str(token_path(results))]
+    if network.management:
+        for number in network.fabric.hosts:
+            command += ["--host-address", f"{host_address(number, bridge=True)}={host_address(number)}"]
     log_path = results / "controller.log"
     process = NodeProcess(network.run, network.switch, "controller", command, log_path=log_path)
     process.wait_for_line("ready", timeout_s=_CONTROLLER_READY_TIMEOUT_S)

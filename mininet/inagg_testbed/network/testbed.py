@@ -32,6 +32,7 @@ from inagg_testbed.network.control import (
     CONTROLLER_URL,
     ControllerClient,
     Traffic,
+    controller_url,
     token_path,
 )
 from inagg_testbed.network.fabric import Fabric, SwitchPort, host_name
@@ -112,7 +113,7 @@ class Testbed:
         scarce = len(os.sched_getaffinity(0)) < 3 * len(self.network.fabric.hosts)
         return {
             **({"INAGG_PACKET_THREADS": "1"} if scarce and "packet_threads" not in self.own_options else {}),
-            "INAGG_CONTROLLER": CONTROLLER_URL,
+            "INAGG_CONTROLLER": controller_url(self.network),
             "INAGG_SLOTS": str(self.slots(self.own_options.get("slots") if slots is None else slots)),
             **({} if rate is None else {"INAGG_LINK_RATE": str(rate)}),
             **({} if chosen else {"INAGG_AGGREGATION": SERVER}),
@@ -167,7 +168,7 @@ class Testbed:
                     rank=rank,
                     world=len(hosts),
                     interface=self.network.gloo_interface(host),
-                    master_address=host_address(hosts[0]),
+                    master_address=host_address(hosts[0], bridge=self.network.management),
                     master_port=port,
                     run=self.run.id,
                 )
@@ -332,6 +333,7 @@ def open_testbed(
     switch_options: SwitchOptions = NO_OPTIONS,
     controlled: bool = True,
     gloo_over: GlooPath = "switch",
+    management: bool = False,
     pool: int | None = None,
     controller_options: Sequence[str] = (),
     state_dir: Path = STATE_DIR,
@@ -343,7 +345,8 @@ def open_testbed(
     hosts makes a star; fabric says more, and is given instead. servers: further hosts, each with an aggregation
     server. uplink: the links between switches, by default like the hosts'. Logs go to a new folder
     RESULTS_ROOT/DATE-TIME-RUN, which stays. `on_stage` gets the name of each stage. gloo_over="bridge" gives gloo its
-    own links, and a Linux bridge for each switch. `environment` is added to that of all workers. The links have
+    own links, and a Linux bridge for each switch. management: the controller is there, too, so that a switch may die.
+    `environment` is added to that of all workers. The links have
     offloads only if the switch supports them. controlled=False starts no controller: the switch runs any P4 program
     and serves P4Runtime to any client. Over bridges the controller has no switch, and servers do the sums. pool: the
     slots of each switch that jobs may lease, by default all of the program's. controller_options: further ones of
@@ -410,6 +413,7 @@ def open_testbed(
             uplink=uplink,
             specs=specs,
             bridge=gloo_over == "bridge",
+            management=management,
             resolved=controlled,
         )
         stack.callback(network.stop)

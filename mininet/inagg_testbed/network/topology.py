@@ -17,6 +17,9 @@ in its own node (b1, 10.0.1.n): on fast links a switch in userspace would slow g
 has a bridge (leaf1-b, ...), and links of the same rates as the switches' connect the bridges. Bridges allow no loops:
 gloo has all links of a tree, and of a leaf-spine those to the first spine.
 
+With a management network the bridges also have the controller, at 10.0.1.254 (ctl1): the hosts then reach one another
+and the controller when the switches have died.
+
 With a controller, hosts know the MAC addresses of one another, of the controller and of the switches' aggregators: they
 use no ARP for them.
 
@@ -52,6 +55,8 @@ from inagg_testbed.network.links import LinkSpec
 CONTROL_ADDRESS = "10.0.0.254"
 CONTROL_MAC = "02:00:0a:00:00:fe"
 CONTROL_INTERFACE = "ctl0"
+MANAGEMENT_ADDRESS = "10.0.1.254"
+MANAGEMENT_INTERFACE = "ctl1"
 BRIDGE_NODE = "b1"
 LinkState = Literal["up", "down"]
 SpecOf = Callable[[SwitchPort], LinkSpec]  # of the link at a port of Fabric.link_ports
@@ -271,19 +276,21 @@ class Network:
         uplink: LinkSpec | None = None,
         specs: Mapping[SwitchPort, LinkSpec] | None = None,
         bridge: bool = False,
+        management: bool = False,
         resolved: bool = False,
     ) -> None:
         """Create nodes and links. uplink: links between switches, by default like the hosts'. bridge: gloo's own links.
 
-        specs: links that differ from these, by their port in `Fabric.link_ports`. resolved: hosts know the MAC
-        addresses of one another, of the controller and of the aggregators. Raises NetworkError; the run's teardown
-        removes what was created by then.
+        management: the same links, which also lead to the controller. specs: links that differ from these, by their
+        port in `Fabric.link_ports`. resolved: hosts know the MAC addresses of one another, of the controller and of the
+        aggregators. Raises NetworkError; the run's teardown removes what was created by then.
         """
-        self.run, self.fabric, self.spec, self.bridge = run, fabric, spec, bridge
+        self.run, self.fabric, self.spec = run, fabric, spec
+        self.bridge, self.management = bridge or management, management
         self.uplink = spec if uplink is None else uplink
         usual = dict.fromkeys(fabric.host_ports, spec)
         spec_of = {**dict.fromkeys(fabric.link_ports, self.uplink), **usual, **(specs or {})}.__getitem__
-        topology = FabricTopo(run=run, fabric=fabric, spec_of=spec_of, bridge=bridge)
+        topology = FabricTopo(run=run, fabric=fabric, spec_of=spec_of, bridge=self.bridge)
         try:
             self._net = make_net(topo=topology, link=Link, intf=ShapedInterface, controller=None, build=True)
         except OSError as error:
@@ -291,7 +298,9 @@ class Network:
         self._name_hosts()
         if not fabric.described:
             self._make_control_port()
-        if bridge:
+        if management:
+            self._make_management_port()
+        if self.bridge:
             self.make_bridges(own_links=True)
         if resolved:
             self._enter_neighbours()
@@ -319,6 +328,18 @@ class Network:
             f"ip link set dev {CONTROL_INTERFACE} up",
         ]
         run_in_namespace(self.switch.pid, "; ".join(commands))
+
+    def _make_management_port(self) -> None:
+        """Link the controller's node with the bridge of its switch."""
+        bridge = self._net[bridge_node(self.fabric.control_switch)].pid
+        port = port_interface(self.run.id, CONTROL_PORT, bridge=True)
+        run_in_namespace(
+            self.switch.pid,
+            f"ip link add name {MANAGEMENT_INTERFACE} mtu {self.spec.mtu} type veth peer name {port} mtu"
+            f" {self.spec.mtu} netns {bridge}; ip addr add {MANAGEMENT_ADDRESS}/24 dev {MANAGEMENT_INTERFACE};"
+            f" ip link set dev {MANAGEMENT_INTERFACE} up",
+        )
+        run_in_namespace(bridge, f"ip link set dev {port} arp off up")
 
     def _enter_neighbours(self) -> None:
         """Enter the controller, the aggregators and the other hosts into each host's neighbour table.
@@ -359,7 +380,7 @@ class Network:
         for switch in self.fabric.connected:
             node = bridge_node(switch) if own_links else switch
             ports = self.fabric.spanning_ports(switch)
-            if own_links:
+            if own_links and not self.management:
                 ports = [port for port in ports if port != CONTROL_PORT]
             interfaces = [port_interface(self.run.id, port, bridge=own_links) for port in ports]
             make_bridge(self._net[node].pid, interfaces, self.spec.mtu)
