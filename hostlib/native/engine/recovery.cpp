@@ -254,11 +254,13 @@ void Recovery::advance(bool all_began, double now) {
     }
     if (due(probe_deadline())) {
         silent_slot_ = find_silent(now);
-        doubt(probed());
+        for (Slot* slot : probed()) {
+            doubt(*slot);
+            ++probes_;
+        }
         silent_ += all_began ? now - probe_timer_from_ : 0;
         probe_timer_from_ = now;
         ++probes_in_a_row_;
-        ++probes_;
     }
 }
 
@@ -317,20 +319,27 @@ std::optional<double> Recovery::probe_deadline() const {
 }
 
 // In turns the oldest chunk that is not known to be held, and the oldest of all: a held one may be complete,
-// and its result lost.
-Slot& Recovery::probed() const {
-    Slot* oldest = nullptr;
-    const auto consider = [&](Slot* slot) {
-        if (slot != nullptr && (oldest == nullptr || chunk_age(oldest->chunk(), slot->chunk()) > 0)) {
-            oldest = slot;
+// and its result lost. After a long silence that of each line: an outage loses packets of all lines, and an
+// answer shows what is lost of its own.
+std::vector<Slot*> Recovery::probed() const {
+    const bool each_line = probes_in_a_row_ >= MOST_BACKOFFS;
+    std::vector<Slot*> oldest(each_line ? lines_.size() : 1);
+    const auto consider = [&](const SlotList& list) {
+        for (Slot* slot = list.front(); slot != nullptr; slot = SlotList::next(*slot)) {
+            Slot*& known = oldest[each_line ? config_.line_of(slot->chunk()) : 0];
+            if (known == nullptr || chunk_age(known->chunk(), slot->chunk()) > 0) {
+                known = slot;
+            }
         }
     };
-    consider(fresh_.oldest_chunk());
-    consider(repeated_.oldest_chunk());
-    if (oldest == nullptr || probes_in_a_row_ % 2 == 1) {
-        consider(held_.oldest_chunk());
+    consider(fresh_);
+    consider(repeated_);
+    if (probes_in_a_row_ % 2 == 1 ||
+        std::ranges::all_of(oldest, [](Slot* slot) { return slot == nullptr; })) {
+        consider(held_);
     }
-    return *oldest;
+    std::erase(oldest, nullptr);
+    return oldest;
 }
 
 const Slot* Recovery::find_silent(double now) const {

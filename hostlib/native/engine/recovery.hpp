@@ -103,7 +103,7 @@ class Recovery {
     std::optional<double> repeated_deadline() const;
     std::optional<double> held_deadline() const;
     std::optional<double> probe_deadline() const;
-    Slot& probed() const;
+    std::vector<Slot*> probed() const;
     const Slot* find_silent(double now) const;
     double give_up_deadline() const { return quiet_since_ + config_.policy.give_up; }
     unsigned& in_flight_with(const Slot& slot) { return in_flight_[config_.queue_of(slot.chunk())]; }

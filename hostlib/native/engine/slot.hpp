@@ -196,17 +196,6 @@ class SlotList {
         insert_behind(place, slot);
     }
 
-    // Null: the list is empty.
-    Slot* oldest_chunk() const {
-        Slot* oldest = head_;
-        for (Slot* slot = head_; slot != nullptr; slot = slot->next_) {
-            if (chunk_age(oldest->chunk(), slot->chunk()) > 0) {
-                oldest = slot;
-            }
-        }
-        return oldest;
-    }
-
     void remove(const Slot& slot) { remove_range(slot, slot); }
 
     // Removes the slots from `first` to `last`.

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a worker asks the switch, and sends again (protocol 6.1, RFC 6298), with times as literals."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from inagg._core import Engine, RetransmissionPolicy, RttEstimator
+from inagg_contract.sizes import way_of
 from inagg_simulator import reference
+from inagg_simulator.servers import Servers, make_servers
 from inagg_simulator.virtual_network import (
     EPOCH,
+    JOB,
     Impairment,
+    Network,
     all_reduce,
     failure_of,
     make_aggregator,
@@ -495,6 +500,41 @@ def test_every_second_probe_asks_about_what_is_held() -> None:
         asked.append(reference.decode(query).chunk)
     first = asked[0]
     assert asked == [first, first, first + 1, first]
+
+
+def test_a_long_silence_is_answered_by_one_query_to_each_server() -> None:
+    (engine,) = make_workers(1, slots=32, words=1, ways=4, ways_apart=True)
+    engine.submit(np.ones(32 * 64, np.float32))
+    sent = {reference.decode(packet).chunk for packet in engine.to_send(0.0)}
+    oldest = {way: min(chunk for chunk in sent if way_of(chunk, 32, 4) == way) for way in range(4)}
+    for probe in range(12):
+        deadline = engine.deadline()
+        assert deadline is not None
+        asked = [reference.decode(packet).chunk for packet in engine.to_send(deadline)]
+        assert sorted(asked) == ([oldest[0]] if probe < 9 else sorted(oldest.values()))
+
+
+@pytest.mark.parametrize("servers", [1, 4, 16])
+def test_an_outage_costs_little_more_than_it_lasts(servers: int) -> None:
+    """However many servers there are, all of which have lost packets of all ranks."""
+    workers, slots = 4, 128
+    made = make_servers(servers, job=JOB, epoch=EPOCH, slots=slots, words=1, workers=workers)
+    fabric = Servers(made, slots, workers)
+    engines = make_workers(workers, slots=slots, words=1, ways=servers, ways_apart=servers > 1)
+    link = Impairment(delay=0.005, jitter=0.0005)
+    network = Network(engines, fabric, link)
+    tensors = np.ones((workers, 70 * 64), np.float32)
+    all_reduce(network, tensors)
+    network.impairment = replace(link, loss=1.0)
+    mended = network.now + 2.0
+
+    def mend(_: Engine) -> None:
+        network.impairment = link
+
+    network.plan(mended, 0, mend)
+    for output in all_reduce(network, tensors):
+        assert np.all(output == workers)
+    assert network.now - mended < 0.5
 
 
 def test_answers_alone_do_not_change_the_window() -> None:
