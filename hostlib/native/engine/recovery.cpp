@@ -13,7 +13,7 @@ constexpr double REORDERING = 0.25;
 constexpr double PATIENCE = 2;
 // Answers over which the peak of their RTTs decays. In a tree member 0's come from several switches.
 constexpr double PEAK_MEMORY = 16;
-// Queries that are remembered, if S is not more. Answers to older ones say nothing.
+// Queries of each line that are remembered, if S is not more. Answers to older ones say nothing.
 constexpr unsigned LEAST_ASKED = 64;
 // How often probes back off without an answer: a probe is short, and mostly comes more than an RTT after the
 // last. But so many probes in a row may mean an RTT that is much longer than it was. Then they back off on,
@@ -33,12 +33,16 @@ unsigned servers_of_ranks(const EngineConfig& config) {
     return config.ways_apart && config.ways.count() >= config.job.workers ? config.ways.count() : 0;
 }
 
+unsigned remembered(const EngineConfig& config) {
+    return std::max(config.job.slots, LEAST_ASKED * config.lines());
+}
+
 }  // namespace
 
 Recovery::Recovery(const EngineConfig& config)
     : config_(config),
       in_flight_(config.queues()),
-      asked_(std::max(config.job.slots, LEAST_ASKED)),
+      asked_(remembered(config)),
       rtt_(config.policy),
       window_(config.window_bound(), servers_of_ranks(config)),
       lines_(config.lines()) {}
@@ -135,7 +139,7 @@ void Recovery::clear() {
 void Recovery::change_way(double now) {
     clear();
     in_flight_.assign(config_.queues(), 0);
-    std::ranges::fill(asked_, Query{});
+    asked_.assign(remembered(config_), Query{});
     lossy_until_ = sendings_ + LOSS_MEMORY;
     rtt_ = RttEstimator(config_.policy);
     least_rtt_ = {};

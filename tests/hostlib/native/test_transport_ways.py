@@ -164,9 +164,9 @@ def test_sums_that_are_submitted_while_frozen_wait() -> None:
 
 def test_a_frozen_transport_can_fail_and_close() -> None:
     with ranks_of(2) as ranks:
-        Stream(ranks, seed=1).submit(1000)
         for transport in ranks.transports:
             transport.freeze()
+        Stream(ranks, seed=1).submit(1000)
         failing, closing = ranks.transports
         failing.fail("no way is left")
         with pytest.raises(EngineError, match="no way is left"):
@@ -180,9 +180,9 @@ def test_a_frozen_transport_can_fail_and_close() -> None:
 
 def test_closing_ends_a_wait_for_a_frozen_sum() -> None:
     with ranks_of(2) as ranks:
-        Stream(ranks, seed=1).submit(1000)
         for transport in ranks.transports:
             transport.freeze()
+        Stream(ranks, seed=1).submit(1000)
         ended: list[str] = []
 
         def wait() -> None:
