@@ -9,6 +9,7 @@ import logging
 import time
 from array import array
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Set
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -29,7 +30,6 @@ from inagg_controller.connection import Connection
 from inagg_controller.counts import SwitchCounts
 from inagg_controller.driver import EffectDriver
 from inagg_controller.errors import (
-    ForeignAddressError,
     InvalidRequestError,
     NotOfferedError,
     RequestError,
@@ -328,22 +328,30 @@ class Service:
         Raises InvalidRequestError, ConflictError.
         """
         job = self.jobs.member_of(number, rank)
-        if beside is not None:
-            self.network.check_address(beside.ip, beside.udp_port)
-            self.network.check_address(beside.ip, beside.server_udp_port, "server_udp_port")
-            try:
-                self.network.check_owner(beside.ip, asker)
-            except ForeignAddressError as error:  # as behind a reverse proxy
-                _log.warning("%s: the way beside the switches is not used: %s", job.title, error)
-                beside = None
         if server_port is not None:
             self.network.check_address(job.members[rank].ip, server_port, "server_udp_port")
         change = job.change
         if change is not None and change.lost == lost:
+            if beside is not None:
+                beside = self._usable(job, change, beside, asker)
             self.jobs.changing.publish(job, rank, lost, chunks, server_port, self._clock(), beside)
             self._publisher.publish()
             await self._publisher.wait_while(lambda: job.change is change and not change.frozen, timeout_s)
         return job
+
+    def _usable(self, job: Job, change: Change, beside: Worker, asker: str | None) -> Worker | None:
+        """A rank beside the switches; None if that cannot be, which costs only the ways there."""
+        try:
+            self.network.check_owner(beside.ip, asker)  # another one's behind a reverse proxy
+            self.network.check_address(beside.ip, beside.udp_port)
+            self.network.check_address(beside.ip, beside.server_udp_port, "server_udp_port")
+            change.check_beside(beside)
+        except RequestError as error:
+            if beside.rank not in change.published:
+                _log.warning("%s: rank %d is not beside the switches: %s", job.title, beside.rank, error)
+            return None
+        member = job.members[beside.rank]
+        return replace(beside, rack=member.rack) if isinstance(member, Worker) else beside
 
     async def exchange(
         self,

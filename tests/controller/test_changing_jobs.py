@@ -200,16 +200,34 @@ def go_on_beside(table: JobTable, job: Job, beside: Sequence[int]) -> None:
     assert job.state == "running"
 
 
+def test_servers_that_are_dead_beside_the_switches_too_are_where_the_ranks_have_registered() -> None:
+    """As where only the controller is reached there."""
+    table = new_table()
+    job = running(table, ("same", "servers"))
+    table.switches.lost("s1", 1.0)
+    freeze(table, job, 1.0, beside=[0, 1])
+    table.tick(5.0)
+    go_on_beside(table, job, [0, 1])
+    table.changing.report_loss(job, job.placement.epoch, "a server does not answer", 20.0)
+    freeze(table, job, 20.0, beside=[0, 1])
+    table.tick(20.0)
+    assert found_by(job) == "servers"
+    go_on_beside(table, job, [])
+    table.changing.report_loss(job, job.placement.epoch, "a server does not answer", 30.0)
+    assert job.state == "failed"
+
+
 def test_two_ranks_cannot_have_one_endpoint_beside_the_switches() -> None:
     table = new_table()
     job = running(table)
     table.switches.lost("s1", 1.0)
     freeze(table, job, 1.0, [0], beside=[0])
     assert job.change is not None
+    job.change.check_beside(worker_beside(0))
+    job.change.check_beside(worker_beside(1))
     for wrong in (replace(worker_beside(0), rank=1), replace(worker_beside(1), server_udp_port=6000)):
-        with pytest.raises(ConflictError, match="same address and UDP port beside"):
-            table.changing.publish(job, 1, job.change.lost, FIRST, 5000, 1.0, wrong)
-    assert job.change.published.keys() == {0}
+        with pytest.raises(ConflictError, match="another endpoint of rank 1"):
+            job.change.check_beside(wrong)
 
 
 def test_a_job_that_finds_no_way_says_what_it_has_tried() -> None:

@@ -17,7 +17,8 @@ _CHUNKS = 1 << 32  # chunk numbers begin again
 class Change:
     """The change of one job, until all ranks have gone on.
 
-    lost: the epoch of the way that the job has lost. was_beside: that way was beside the switches. reason: why. began,
+    lost: the epoch of the way that the job has lost. was_beside: that way was beside the switches; not_beside: what was
+    there is dead, too. reason: why. began,
     began_unbroken: when that way was lost, and the first of several ways that were lost one after the other. since:
     when the first of `options` was begun; the others follow. later: those before, which may still do. tried: by option,
     why it does not. found_by: the one by which the job has another placement, or is about to have one; empty: it has
@@ -28,6 +29,7 @@ class Change:
 
     lost: int
     was_beside: bool = False
+    not_beside: bool = False
     reason: str
     began: float
     began_unbroken: float
@@ -54,9 +56,9 @@ class Change:
 
     @property
     def goes_beside(self) -> bool:
-        """Whether the servers in the ranks' processes are to be beside the switches: all ranks can be there, and the
-        switches' network has failed, too."""
-        return len(self.beside) == self.workers and (self.was_beside or self.found_by == SERVERS)
+        """Whether the servers in the ranks' processes are to be beside the switches, if they are what sums."""
+        wanted = self.found_by == SERVERS or self.was_beside
+        return wanted and not self.not_beside and len(self.beside) == self.workers
 
     @property
     def waiting_for(self) -> list[int]:
@@ -89,6 +91,18 @@ class Change:
             self.beside[rank] = beside
         if self.frozen:
             self._compare()
+
+    def check_beside(self, beside: Worker) -> None:
+        """Raise ConflictError if another rank has one of these endpoints beside the switches."""
+        taken = {
+            (other.ip, port)
+            for rank, other in self.beside.items()
+            if rank != beside.rank
+            for port in (other.udp_port, other.server_udp_port)
+        }
+        own = {(beside.ip, beside.udp_port), (beside.ip, beside.server_udp_port)}
+        if len(own) < 2 or not taken.isdisjoint(own):
+            raise ConflictError(f"another endpoint of rank {beside.rank}, or of another rank, has this port")
 
     def lacks(self, rank: int) -> Sequence[int]:
         """The chunks whose results a rank lacks. All ranks have published theirs."""

@@ -29,20 +29,6 @@ from inagg_controller.jobs.states import JobStates
 _PATIENCE_S: Mapping[str, float] = {SAME: 3.0, OTHER: 1.0, SERVERS: 3.0, FAIL: 0.0}
 
 
-def _check_beside(job: Job, change: Change, beside: Worker) -> None:
-    """Raise ConflictError if another rank has one of these endpoints."""
-    taken = {
-        (other.ip, port)
-        for rank, other in change.beside.items()
-        if rank != beside.rank
-        for port in (other.udp_port, other.server_udp_port)
-    }
-    if beside.udp_port == beside.server_udp_port or not taken.isdisjoint(
-        {(beside.ip, beside.udp_port), (beside.ip, beside.server_udp_port)}
-    ):
-        raise ConflictError(f"another endpoint of job {job.id} has the same address and UDP port beside")
-
-
 def _may_come(refusal: RequestError) -> bool:
     """Whether what was refused may be there in a moment."""
     return isinstance(refusal, UnavailableError) and not isinstance(refusal, NotOfferedError)
@@ -79,8 +65,6 @@ class ChangingJobs:
         change = self._change(job, lost)
         known = len(change.published)
         self._check_port(job, change, rank, server_port)
-        if beside is not None:
-            _check_beside(job, change, beside)
         try:
             change.publish(rank, chunks, server_port, beside)
         except ConflictError as error:

@@ -20,7 +20,7 @@ from inagg_contract.aggregation import SERVER, changes_way
 from inagg_controller.errors import UnavailableError, UnknownJobError
 from inagg_controller.fabric.tree import Tree
 from inagg_controller.jobs.calls import Comparison
-from inagg_controller.jobs.change import Change
+from inagg_controller.jobs.change import SERVERS, Change
 from inagg_controller.jobs.effects import Effect
 from inagg_controller.jobs.installation import entries_of
 from inagg_controller.jobs.job import Job
@@ -220,12 +220,16 @@ class JobStates:
             last, first = before.found_by, before.reason
         elif job.changes > 0 and now - job.resumed_at < _SHORT_S:
             last, first = job.found_by, job.lost_why
+        was_beside = placement.servers is not None and bool(placement.servers.beside)
+        not_beside = False
         if move_on and last in options:
-            options = options[options.index(last) + 1 :]
+            not_beside = was_beside and last == SERVERS  # they may still be where they have registered
+            options = options[options.index(last) + (0 if not_beside else 1) :]
             reason = f"{first}; then {reason}"
         job.change = Change(
             lost=placement.epoch,
-            was_beside=placement.servers is not None and bool(placement.servers.beside),
+            was_beside=was_beside or (before is not None and before.was_beside),
+            not_beside=not_beside,
             reason=reason,
             began=now,
             began_unbroken=now if before is None else before.began_unbroken,

@@ -4,7 +4,6 @@
 The ranks meet at the controller: each publishes what it has, gets what it lacks, and learns where sums go on.
 """
 
-import contextlib
 import logging
 import socket
 import time
@@ -12,10 +11,9 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from inagg.errors import ConfigurationError, ControllerRefusedError, ControllerUnreachableError, JobError
-from inagg.membership.interface import interface_of, source_address
+from inagg.membership.interface import interface_of
 from inagg.membership.joined import Joined
 from inagg.membership.own_server import OwnServer, bind
 from inagg.membership.pings import SwitchPings
@@ -104,55 +102,52 @@ class _Change:
         self._lost, self._why, self._over = lost, why, over
         self._filled = self._given = 0
         self._lost_for_s = 0.0
-        self._here = _End(joined.udp, self._server())
-        self._beside = self._here if joined.is_beside else self._found_beside()
+        self._here = _End(joined.udp, None)
+        self._beside: _End | None = None
 
-    def _server(self) -> OwnServer | None:
-        """The server in this process, which may have to serve."""
+    def _open_ends(self) -> None:
+        """Have a server at each address at which this rank may be from now on."""
         joined = self._joined
-        if joined.server is not None and joined.server.failure is None:
+        self._here = _End(joined.udp, self._server(joined.udp[0], serving=joined.beside is None))
+        if joined.beside is not None:
+            self._beside = _End([joined.beside], self._server(joined.beside, serving=True))
+        elif joined.control_address is not None and (udp := self._bound(joined.control_address)) is not None:
+            self._beside = _End([udp], None)
+            self._beside = _End([udp], self._server(udp, serving=False))
+
+    def _server(self, udp: socket.socket, *, serving: bool) -> OwnServer | None:
+        """The server in this process at the address of a socket. serving: it is that of the lost way, if it had one."""
+        joined = self._joined
+        if serving and joined.server is not None and joined.server.failure is None:
             return joined.server
-        if not self._can_serve():
+        if joined.status.workers > _MOST_SERVED or len(joined.udp) != 1:
             return None
         try:
-            return self._opened(joined.udp[0].getsockname()[0])
+            with confined_to(joined.cpus):
+                return OwnServer(udp.getsockname()[0], joined.client.base_url, joined.cpus)
         except (ConfigurationError, OSError) as error:
             _log.warning("%s: this process cannot serve its job: %s", joined.who, error)
             return None
 
-    def _can_serve(self) -> bool:
-        return self._joined.status.workers <= _MOST_SERVED and len(self._joined.udp) == 1
-
-    def _opened(self, address: str) -> OwnServer:
-        with confined_to(self._joined.cpus):
-            return OwnServer(address, self._client.base_url, self._joined.cpus)
-
-    def _found_beside(self) -> _End | None:
-        """This rank's end in the network in which it reaches the controller, if that is not the switches' network.
-
-        It works when the switches have died: the change itself needs it.
-        """
-        if not self._can_serve():
-            return None
-        with contextlib.ExitStack() as undo:
-            try:
-                address = source_address(urlsplit(self._client.base_url).hostname or "")
-                if address == self._here.address[0] or address.startswith("127."):
-                    return None
-                if interface_of(address).mtu < data_mtu(self._joined.status.words):
-                    return None
-                udp = undo.enter_context(bind(address))
-                own = undo.enter_context(self._opened(address))
-            except (ConfigurationError, OSError) as error:
-                _log.debug("%s: it has no network beside that of the switches: %s", self._joined.who, error)
-                return None
-            undo.pop_all()
-        return _End([udp], own)
+    def _bound(self, address: str) -> socket.socket | None:
+        """A socket at an address beside the switches; None if packets cannot leave there."""
+        who, needed = self._joined.who, data_mtu(self._joined.status.words)
+        try:
+            mtu = interface_of(address).mtu
+            if mtu >= needed:
+                return bind(address)
+            _log.warning(
+                "%s: no sums at %s: its MTU is %d, and packets have %d bytes", who, address, mtu, needed
+            )
+        except ConfigurationError as error:  # the host has it no more
+            _log.warning("%s: no sums beside the switches: %s", who, error)
+        return None
 
     def go_on(self) -> Changed:
         at = time.time()
         way: RegisteredWorker | None = None
         try:
+            self._open_ends()
             while way is None:
                 self._publish(self._transport.freeze())
                 way = self._meet()
@@ -161,7 +156,7 @@ class _Change:
             with sockets_of(self._client, way, self._rank, end.udp) as sockets:
                 self._transport.go_on(**way_of(way, end.own), sockets=sockets)
         except BaseException:
-            self._keep(_End(self._joined.udp, self._joined.server))
+            self._keep(self._joined.beside, self._joined.server)
             raise
         seconds = self._lost_for_s + time.monotonic() - ready_at
         self._take(way, end)
@@ -264,7 +259,7 @@ class _Change:
                 raise
 
     def _end_of(self, way: RegisteredWorker) -> _End:
-        """Which of its ends this rank has on a way."""
+        """At which of its ends this rank is on a way."""
         if self._beside is None:
             return self._here
         at = {member.rank: (member.ip, member.udp_port) for member in way.members}.get(self._rank)
@@ -273,24 +268,24 @@ class _Change:
     def _take(self, way: RegisteredWorker, end: _End) -> None:
         """The rank is on the new way."""
         joined = self._joined
-        serves = end.own is not None and index_of(way, self._rank) is not None
-        kept = _End(end.udp, end.own if serves else None)
-        self._keep(kept)
+        beside = end.udp[0] if end is self._beside else None
+        server = end.own if index_of(way, self._rank) is not None else None
+        self._keep(beside, server)
         joined.status, joined.pings = way, SwitchPings.of(way)
-        joined.server, joined.udp, joined.is_beside = kept.own, kept.udp, end is self._beside
-        if joined.server is not None:
-            joined.server.drop_earlier()
+        joined.server, joined.beside = server, beside
+        if server is not None:
+            server.drop_earlier()
 
-    def _keep(self, kept: _End) -> None:
-        """Close what this rank has at other ends."""
-        had = _End(self._joined.udp, self._joined.server)
-        ends = [end for end in (had, self._here, self._beside) if end is not None]
-        for server in {end.own for end in ends} - {kept.own, None}:
-            assert server is not None
-            server.close()
-        for end in ends:
-            for udp in set(end.udp) - set(kept.udp):
-                udp.close()
+    def _keep(self, beside: socket.socket | None, server: OwnServer | None) -> None:
+        """Close what this rank has beside the switches but `beside`, and all servers but `server`."""
+        ends = [self._here] if self._beside is None else [self._here, self._beside]
+        for own in {self._joined.server, *(end.own for end in ends)} - {server, None}:
+            assert own is not None
+            own.close()
+        sockets = {self._joined.beside, *(() if self._beside is None else self._beside.udp)}
+        for udp in sockets - {beside, None}:
+            assert udp is not None
+            udp.close()
 
 
 def _name(way: RegisteredWorker) -> str:

@@ -381,7 +381,17 @@ def _begin(
         ends.own,
         udp,
         options.cpus,
+        _control_address(client, ends.address),
     )
+
+
+def _control_address(client: ControlClient, registered: str) -> str | None:
+    """The address at which this host reaches the controller, if it is another, which other hosts can reach."""
+    try:
+        address = source_address(urlsplit(client.base_url).hostname or "")
+    except ConfigurationError:
+        return None
+    return None if address == registered or address.startswith("127.") else address
 
 
 def _reach_servers(

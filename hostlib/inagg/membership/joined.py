@@ -16,12 +16,13 @@ from inagg_contract.documents import JobStatus
 
 @dataclass
 class Joined:
-    """Belongs to one session, which closes it. A change of way replaces status, pings, server and udp.
+    """Belongs to one session, which closes it. A change of way replaces status, pings, server and beside.
 
     status: of the job, with its servers. pings: of the job's switches; without them this rank does not notice that a
     switch is down, but the controller does. link_rate: of the interface, in bits per second; None: unknown. server: of
     this process, if it serves a share of the job or may have to. udp: the sockets of the packet threads, which have
-    duplicates. cpus: as `Options.cpus`. is_beside: these are in a network beside that of the switches.
+    duplicates, at the registered address. cpus: as `Options.cpus`. control_address: at which this host reaches the
+    controller, if that is not the registered one. beside: the socket there, while the way is beside the switches.
     """
 
     client: ControlClient
@@ -34,7 +35,8 @@ class Joined:
     server: OwnServer | None = None
     udp: Sequence[socket.socket] = ()
     cpus: str | None = None
-    is_beside: bool = False
+    control_address: str | None = None
+    beside: socket.socket | None = None
 
     @property
     def who(self) -> JobRank:

@@ -298,8 +298,9 @@ class Session:
                 self._server.close()
             if self._joined.presence is not None:
                 self._joined.presence.close()
-            for udp in self._joined.udp:
-                udp.close()
+            for udp in (*self._joined.udp, self._joined.beside):
+                if udp is not None:
+                    udp.close()
             self._client.close()
             # It refers to the group. Without it the group, and its connections, end with the program's last reference.
             self._on_failure = lambda: None

@@ -3,6 +3,9 @@
 
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from inagg._core import EngineError, Transport
 from inagg.errors import ControllerRefusedError, ControllerUnreachableError, JobError
 from inagg.membership import own_server
 from inagg.membership.change import OverError, go_on
+from inagg.membership.interface import Interface
 from inagg.membership.joined import Joined
 from inagg.membership.own_server import OwnServer
 from inagg.membership.session import Session
@@ -19,6 +23,7 @@ from inagg.membership.way import sockets_of, way_of
 from inagg.options import Options
 from inagg.sums.journal import Report
 from inagg_contract.documents import (
+    Beside,
     Heartbeat,
     JobServer,
     JobStatus,
@@ -49,7 +54,9 @@ class Scripted(HealthyController):
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:9")
         self.said: list[tuple[str, int]] = []
-        self.answers: list[WayChange | Exception] = []
+        self.answers: list[WayChange | Exception | Callable[[], WayChange]] = []
+        self.beside: Beside | None = None
+        self.server_port: int | None = None
         self.refuses: dict[str, int] = {}
         self.lost: int | None = None
 
@@ -70,9 +77,19 @@ class Scripted(HealthyController):
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return answer() if callable(answer) else answer
 
-    def frozen(self, job: int, rank: int, epoch: int, *_: Any, **__: Any) -> WayChange:
+    def frozen(  # type: ignore[override]
+        self,
+        job: int,
+        rank: int,
+        epoch: int,
+        chunks: bytes,
+        server_port: int | None,
+        beside: Beside | None,
+        **_: Any,
+    ) -> WayChange:
+        self.beside, self.server_port = beside, server_port
         return self._next("frozen", epoch)
 
     def exchange(self, job: int, rank: int, epoch: int, *_: Any, **__: Any) -> WayChange:
@@ -127,6 +144,22 @@ class Rank:
         return WayChange(
             state="changing", lost=lost, frozen=True, way=self.way(epoch), ready=True, lost_for_s=1.0, **more
         )
+
+    def to_registered(self, epoch: int, lost: int) -> WayChange:
+        """The answer that a way is ready, on the server whose port the rank has published."""
+        found = self.to(epoch, lost)
+        return found.model_copy(update={"way": self.way(epoch, self.controller.server_port)})
+
+    def to_beside(self, epoch: int, lost: int) -> WayChange:
+        """The same where the rank has said that it is beside the switches."""
+        beside = self.controller.beside
+        assert beside is not None
+        server = JobServer(name="rank 0", ip=beside.ip, udp_port=beside.server_udp_port, rank=0)
+        member = WorkerAddress(rank=0, ip=beside.ip, udp_port=beside.udp_port)
+        found = self.to(epoch, lost)
+        assert found.way is not None
+        way = found.way.model_copy(update={"servers": (server,), "members": (member,)})
+        return found.model_copy(update={"way": way})
 
     def go_on(self, lost: int = EPOCH, over: Callable[[], bool] = lambda: False) -> Any:
         return go_on(self.joined, lost, "it died", over)
@@ -268,6 +301,72 @@ def test_a_server_that_has_ended_is_replaced(rank: Rank, monkeypatch: pytest.Mon
     monkeypatch.setattr(rank.controller, "exchange", exchange)
     rank.go_on()
     assert rank.joined.server is not rank.own
+    rank.sum_rightly()
+
+
+BESIDE = "127.0.0.2"
+
+
+@pytest.fixture
+def rank_with_another_network(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rank]:
+    """It reaches the controller from another address."""
+    monkeypatch.setattr("inagg.membership.change.interface_of", lambda _: Interface("", 65535, None))
+    rank.joined.control_address = BESIDE
+    yield rank
+    if rank.joined.beside is not None:
+        rank.joined.beside.close()
+
+
+def sockets() -> int:
+    """How many sockets this process has. Other descriptors of a server go with its last reference."""
+    found = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the listing's own
+            found += str(descriptor.readlink()).startswith("socket:")
+    return found
+
+
+def test_a_rank_goes_beside_the_switches_and_back(rank_with_another_network: Rank) -> None:
+    rank = rank_with_another_network
+    counts = []
+    for epoch in range(EPOCH, EPOCH + 9, 3):
+        # To its server there, to another one there, and back to where it has registered.
+        for lost, goes, address in (
+            (epoch, rank.to_beside, BESIDE),
+            (epoch + 1, rank.to_beside, BESIDE),
+            (epoch + 2, rank.to_registered, None),
+        ):
+            rank.controller.answers = [frozen(lost), partial(goes, lost + 1, lost)]
+            rank.go_on(lost)
+            found = rank.joined.beside
+            assert (None if found is None else found.getsockname()[0]) == address
+            rank.sum_rightly()
+        counts.append(sockets())
+    assert len(set(counts)) == 1
+
+
+def test_a_change_that_fails_leaves_nothing_beside_the_switches(rank_with_another_network: Rank) -> None:
+    rank = rank_with_another_network
+    counts = []
+    for _ in range(3):
+        rank.controller.answers = [refused(404)]
+        with pytest.raises(ControllerRefusedError):
+            rank.go_on()
+        assert rank.controller.beside is not None
+        assert rank.joined.beside is None
+        counts.append(sockets())
+    assert len(set(counts)) == 1
+
+
+def test_packets_that_do_not_fit_keep_a_rank_from_going_beside(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("inagg.membership.change.interface_of", lambda _: Interface("", 500, None))
+    rank.joined.control_address = BESIDE
+    rank.controller.answers = [frozen(), rank.to(EPOCH + 1)]
+    rank.go_on()
+    assert rank.controller.beside is None
+    assert f"no sums at {BESIDE}: its MTU is 500" in caplog.text
     rank.sum_rightly()
 
 
