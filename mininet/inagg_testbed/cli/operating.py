@@ -433,8 +433,7 @@ def restart(
     with errors_explained(needs_root="inagg restart"):
         from inagg_testbed.operate import parts
 
-        path = parts.restart(find_ready_run(run), part)
-        console.print(f"{part} is ready; its log is {path}", highlight=False, soft_wrap=True)
+        console.print(parts.restart(find_ready_run(run), part), highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -443,7 +442,7 @@ def link(
         str,
         typer.Argument(
             autocompletion=nodes_that_are_up,
-            help="h1, h2, ...; a port of a switch, such as leaf1:101; or all hosts.",
+            help="h1, h2, ...; a port of a switch, such as leaf1:101; all: those of all hosts.",
         ),
     ],
     state: Annotated[Literal["down", "up"], typer.Argument()],

@@ -136,11 +136,17 @@ class NodeProcess:
         self.identity.signal(number)
 
     def kill(self) -> None:
-        """End the process with SIGKILL. It stays in the manifest until `stop`."""
+        """End the process with SIGKILL. It stays in the manifest until `stop`.
+
+        Raises ProcessFailedError if the kernel cannot end it now.
+        """
         self.is_killed = True
         if self.poll() is None:
             self.signal(signal.SIGKILL)
-            self._popen.wait(_TERM_GRACE_S)
+            try:
+                self._popen.wait(_TERM_GRACE_S)
+            except subprocess.TimeoutExpired as error:
+                raise self.failure("cannot be killed") from error
 
     def stop(self) -> None:
         """End the process with SIGTERM, then SIGKILL; reap it and drop it from the manifest."""

@@ -285,9 +285,10 @@ class Testbed:
             process.signal(number)
 
     def restart(self, part: str) -> NodeProcess:
-        """Start a part again, and kill it before if it runs. Does not wait until it is ready.
+        """Start a part again, and kill it before if it runs. Does not wait until it is ready, but until a switch of an
+        exercise has its entries.
 
-        Returns its new process. Raises ConfigurationError, also for a rank.
+        Returns its new process. Raises ConfigurationError, also for a rank, and ProcessFailedError.
         """
         process = self._process(part)
         if process not in self.services:

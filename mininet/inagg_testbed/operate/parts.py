@@ -7,15 +7,17 @@ serves requests between its other tasks (`Attendant.attend`).
 """
 
 import contextlib
-import json
 import select
 import signal
 import socket
 import time
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-from inagg_testbed.errors import ConfigurationError, LauncherError, ProcessFailedError
+from pydantic import BaseModel, ConfigDict
+
+from inagg_testbed.errors import ConfigurationError, LauncherError
 from inagg_testbed.network.lifecycle import Manifest
 from inagg_testbed.network.processes import NodeProcess, describe_exit
 from inagg_testbed.network.switches import is_switch
@@ -23,7 +25,6 @@ from inagg_testbed.network.testbed import Testbed
 
 Kind = Literal["switch", "controller", "server"]  # as NodeProcess.kind
 SignalName = Literal["KILL", "STOP", "CONT", "TERM", "INT", "HUP"]
-Document = dict[str, Any]
 _SETTING = "requests"  # of the manifest: the path of the socket
 _LINE_S = 2.0
 _READY_S = 180.0
@@ -40,11 +41,26 @@ def parse_kinds(text: str) -> frozenset[str]:
     return kinds
 
 
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    do: Literal["restart", "signal"]
+    part: str
+    signal: SignalName = "KILL"
+
+
+class _Answer(BaseModel):
+    """error: why it was not done; null if it was. log, ready: after "restart"."""
+
+    error: str | None = None
+    log: Path | None = None
+    ready: bool = False
+
+
 class Attendant:
     """Says which parts have ended, starts those of some kinds again, and does what commands ask for.
 
-    A part that ends within 10 s of its start waits before it is started again: 1 s, then twice as long each time, up
-    to 32 s.
+    A part that ends starts again at once; one that ends again within 10 s after 1 s, then after 2 s, up to 32 s.
     """
 
     def __init__(self, testbed: Testbed, say: Callable[[str], object], again: Collection[str] = ()) -> None:
@@ -74,8 +90,7 @@ class Attendant:
         if select.select([self._listener], [], [], wait_s)[0]:
             connection, _ = self._listener.accept()
             connection.settimeout(_LINE_S)
-            with contextlib.suppress(OSError, ValueError):  # the command has gone
-                self._serve(connection, json.loads(connection.recv(_LONGEST)))
+            self._serve(connection)
 
     def close(self) -> None:
         """Serve no more."""
@@ -113,62 +128,71 @@ class Attendant:
         except (LauncherError, OSError) as error:
             self._say(str(error))
 
-    def _serve(self, connection: socket.socket, request: Document) -> None:
+    def _serve(self, connection: socket.socket) -> None:
         try:
-            if request["do"] == "restart":
-                self._waiting.append((connection, self._start(request["part"])))
+            request = _Request.model_validate_json(connection.recv(_LONGEST))
+            if request.do == "restart":
+                self._waiting.append((connection, self._start(request.part)))
                 return
-            self._testbed.signal(request["part"], signal.Signals[f"SIG{request['signal']}"])
-            _answer(connection, {})
-        except (LauncherError, OSError) as error:
-            _answer(connection, {"error": str(error)})
+            self._testbed.signal(request.part, signal.Signals[f"SIG{request.signal}"])
+            answer = _Answer()
+        except (
+            LauncherError,
+            OSError,
+            ValueError,
+        ) as error:  # a ValueError says what is wrong with the request
+            answer = _Answer(error=str(error))
+        _answer(connection, answer)
 
     def _answer_waiting(self) -> None:
         """Answer those whose part is ready, or has ended instead. BMv2 does not say when it is."""
         waiting, self._waiting = self._waiting, []
         for connection, process in waiting:
-            try:
-                process.check()
-                silent = self._testbed.switch == "bmv2" and is_switch(process)
-                if silent or process.has_printed("ready"):
-                    _answer(connection, {"log": str(process.log_path)})
-                else:
-                    self._waiting.append((connection, process))
-            except ProcessFailedError as error:
-                _answer(connection, {"error": str(error)})
+            silent = self._testbed.switch == "bmv2" and is_switch(process)
+            if process not in self._testbed.services:
+                answer = _Answer(error=f"{process.part} has been started once more meanwhile")
+            elif (status := process.poll()) is not None:
+                answer = _Answer(error=str(process.failure(f"ended with {describe_exit(status)}")))
+            elif silent or process.has_printed("ready"):
+                answer = _Answer(log=process.log_path, ready=not silent)
+            else:
+                self._waiting.append((connection, process))
+                continue
+            _answer(connection, answer)
 
 
-def _answer(connection: socket.socket, answer: Document) -> None:
+def _answer(connection: socket.socket, answer: _Answer) -> None:
     with connection, contextlib.suppress(OSError):  # the command has gone
-        connection.sendall(json.dumps(answer).encode() + b"\n")
+        connection.sendall(answer.model_dump_json().encode() + b"\n")
 
 
 def send_signal(manifest: Manifest, part: str, name: SignalName) -> None:
     """Have the launcher send a signal to a part. Raises ConfigurationError."""
-    _request(manifest, {"do": "signal", "part": part, "signal": name})
+    _ask(manifest, _Request(do="signal", part=part, signal=name))
 
 
 def restart(manifest: Manifest, part: str) -> str:
-    """Have the launcher start a part again; returns the path of its log once it is ready. Raises ConfigurationError."""
-    return str(_request(manifest, {"do": "restart", "part": part})["log"])
+    """Have the launcher start a part again. Returns a sentence about it once it is ready. Raises ConfigurationError."""
+    answer = _ask(manifest, _Request(do="restart", part=part))
+    return f"{part} {'is ready' if answer.ready else 'was started'}; its log is {answer.log}"
 
 
-def _request(manifest: Manifest, request: Document) -> Document:
+def _ask(manifest: Manifest, request: _Request) -> _Answer:
     if _SETTING not in manifest.settings:
         raise ConfigurationError(
-            f"run {manifest.run} is kept by a demo or a benchmark: kill parts of what `inagg up` or `inagg run` keeps"
+            f"run {manifest.run} takes no requests: `inagg up` and `inagg run` take them, once they have started"
         )
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_READY_S)
         try:
             connection.connect(manifest.settings[_SETTING])
-            connection.sendall(json.dumps(request).encode() + b"\n")
+            connection.sendall(request.model_dump_json().encode())
             with connection.makefile() as answers:
-                answer: Document = json.loads(answers.readline())
+                answer = _Answer.model_validate_json(answers.readline())
         except TimeoutError as error:
             raise ConfigurationError(f"run {manifest.run} has not answered within {_READY_S:g} s") from error
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"run {manifest.run} is going down") from error
-    if "error" in answer:
-        raise ConfigurationError(answer["error"])
+    if answer.error is not None:
+        raise ConfigurationError(answer.error)
     return answer

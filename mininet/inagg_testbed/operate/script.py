@@ -3,7 +3,7 @@
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 from inagg_testbed.errors import ProcessFailedError
 from inagg_testbed.network.testbed import Testbed
@@ -27,12 +27,11 @@ def follow_script(
     say, again: see `Attendant`. Without a switch no host reaches another, but for a management network, so ranks are
     ended that still run 40 s after the last switch has ended. Raises WorkerFailedError, ProcessFailedError.
     """
-    group = testbed.launch(command, name="run")
-    group.failure_grace_s = _NOTICE_S
-    with (
-        group.workers[0].process.log_path.open(errors="replace") as said,
-        closing(Attendant(testbed, say, again)) as attendant,
-    ):
+    with ExitStack() as stack:
+        attendant = stack.enter_context(closing(Attendant(testbed, say, again)))
+        group = testbed.launch(command, name="run")
+        group.failure_grace_s = _NOTICE_S
+        said = stack.enter_context(group.workers[0].process.log_path.open(errors="replace"))
 
         def on_poll() -> None:
             on_output(said.read())

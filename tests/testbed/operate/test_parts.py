@@ -2,9 +2,11 @@
 """Testbeds go on when parts of them end; parts are killed and started again by hand, or by themselves."""
 
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -64,6 +66,36 @@ def test_a_part_starts_again_by_itself(testbed: Up) -> None:
     before = pids(testbed)["controller"]
     assert inagg("kill", "--run", testbed.run, "controller").returncode == 0
     wait_until(lambda: pids(testbed).get("controller", before) != before, "it runs again", 60)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        *(b"", b"[]", b"{}", b"[" * 4096, b'{"do":"restart","part":[]}'),
+        b'{"do":"signal","part":"switch","signal":"X"}',
+    ],
+)
+def test_a_request_that_makes_no_sense_ends_nothing(testbed: Up, request_: bytes) -> None:
+    before = pids(testbed)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(find_run(testbed.run).settings["requests"])
+        connection.sendall(request_)
+        connection.shutdown(socket.SHUT_WR)
+        with connection.makefile() as answers:
+            assert "validation error" in answers.readline()
+    assert pids(testbed) == before
+
+
+def test_a_part_that_is_killed_before_it_is_ready_is_told(testbed: Up) -> None:
+    with ThreadPoolExecutor(1) as other:
+        restart = other.submit(inagg_process, "restart", "--run", testbed.run, "h3")
+        pid = pids(testbed)["server h3"]
+        wait_until(lambda: pids(testbed).get("server h3", pid) != pid, "it is started", 60)
+        assert inagg("kill", "--run", testbed.run, "h3").returncode == 0
+        done = restart.result()
+    assert done.returncode == 1
+    assert "server h3 ended with signal SIGKILL" in done.stderr
+    assert inagg("restart", "--run", testbed.run, "h3").returncode == 0
 
 
 def test_a_part_stands_still_until_it_may_go_on(testbed: Up) -> None:
@@ -140,14 +172,18 @@ def test_a_rank_is_killed_but_not_started_again(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert running.stdout is not None
-    lines = iter(running.stdout.readline, "")
-    run = next(line.split()[1].rstrip(":") for line in lines if line.startswith("run "))
-    assert "begun\n" in lines
-    refused = inagg("restart", "--run", run, "rank1")
-    assert "rank1 cannot be started again" in refused.stderr
-    assert inagg("kill", "--run", run, "rank1").returncode == 0
-    _, complaint = running.communicate(timeout=60)
+    try:
+        assert running.stdout is not None
+        lines = iter(running.stdout.readline, "")
+        run = next(line.split()[1].rstrip(":") for line in lines if line.startswith("run "))
+        assert "begun\n" in lines
+        refused = inagg("restart", "--run", run, "rank1")
+        assert "rank1 cannot be started again" in refused.stderr
+        assert inagg("kill", "--run", run, "rank1").returncode == 0
+        _, complaint = running.communicate(timeout=60)
+    finally:
+        running.terminate()
+        running.communicate(timeout=60)
     assert running.returncode == 1
     assert "rank 1 ended with signal SIGKILL" in complaint
 

@@ -81,11 +81,15 @@ class ExerciseSwitches:
         return processes
 
     def load_again(self, testbed: Testbed, process: NodeProcess) -> None:
-        """Load the entries of a switch that has been started again."""
+        """Load the entries of a switch that has been started again. If that fails, it ends."""
         switch = next(each for each in self._exercise.switches if each.name == process.part)
         address, _ = testbed.run.manifest.settings["p4runtime"][switch.name]
-        process.wait_for_line("ready", timeout_s=READY_TIMEOUT_S)
-        self._load(testbed.network, testbed.results, switch, address)
+        try:
+            process.wait_for_line("ready", timeout_s=READY_TIMEOUT_S)
+            self._load(testbed.network, testbed.results, switch, address)
+        except BaseException:
+            process.kill()
+            raise
 
     def _load(self, network: Network, results: Path, switch: ExerciseSwitch, address: str) -> None:
         from inagg_testbed.network.exercise import console, entries
