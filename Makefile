@@ -13,6 +13,8 @@
 # make exit-hunt  end programs in every state of a group, in every way, on a busy machine; ENDINGS=100 (an hour)
 # make attack  floods, forgeries, fuzzing and kills while ranks sum (half an hour): results/attack/. AMOUNT=small is
 #              short; ATTACKS="flood kill" selects from api, flood, forge, kill, mutate, p4runtime
+# make chaos   each fault of each part in each phase of a job, on real processes (three quarters of an hour):
+#              results/chaos/ has the table of docs/faults.md. CHAOS="kill 'switch|leaf'" selects
 # make explore  every run of jobs with shared slots, and every state of slots, that are larger than those of make test (a
 #              quarter of an hour, 6 GB), and more examples of networks
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -27,7 +29,7 @@
 #              "ddp zero3" selects (an hour for all)
 # make docs    build the site of the documentation and the Python API: build/site/. A link that leads nowhere is an error
 # make tidy    clang-tidy over the C++, with the checks of .clang-tidy (quarter of an hour)
-# make nightly  everything above that make check and make test cannot hold in their time (three hours), and one table of
+# make nightly  everything above that make check and make test cannot hold in their time (four hours), and one table of
 #              what ran; PARTS="attack explore" selects, parts that have passed in this state of the tree do not run again
 # make diagrams  draw docs/images/*.svg from docs/diagrams
 # make setup   install what is missing; all other targets do this first
@@ -37,6 +39,7 @@ TOPOLOGY ?= star
 AGGREGATION ?= leased
 ENDINGS ?= 100
 ATTACKS ?=
+CHAOS ?=
 AMOUNT ?= full
 VERSIONS ?= 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 TESTS ?=
@@ -54,7 +57,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test test-long torch-suite exit-hunt attack explore check bench bench-cores bench-device wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize
+.PHONY: setup demo test test-long torch-suite exit-hunt attack chaos explore check bench bench-cores bench-device wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize
 
 setup:
 	@scripts/setup
@@ -90,6 +93,11 @@ attack:
 	$(NEEDS_ROOT)
 	@scripts/setup
 	@$(ROOT) $(BIN)/python -m tests.attack --amount $(AMOUNT) $(ATTACKS)
+
+chaos:
+	$(NEEDS_ROOT)
+	@scripts/setup
+	@$(ROOT) $(BIN)/python -m tests.chaos $(CHAOS)
 
 explore: setup
 	$(BIN)/python -m tests.conformance.explore_shared

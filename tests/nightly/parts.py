@@ -78,6 +78,12 @@ PARTS = (
         minutes=35,
     ),
     Part(
+        name="chaos",
+        promise="each fault of each part in each phase of a job ends as docs/faults.md says, with the same sums",
+        command=("make", "chaos"),
+        minutes=45,
+    ),
+    Part(
         name="exit-hunt",
         promise="programs that end in any state of a group, in any way, end",
         command=("make", "exit-hunt"),
