@@ -18,7 +18,6 @@ from inagg_testbed.network.control import has_controller, switch_controller_of
 from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.lifecycle import READY, Manifest, ProcessId
 from inagg_testbed.network.links import LinkSpec
-from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.servers import start_servers
 from inagg_testbed.network.switches import Pipeline, start_controller
@@ -29,12 +28,13 @@ from inagg_testbed.operate.status import Snapshot, document, rendered, troubles
 RESULTS = Path("/results")
 
 
-def network(fabric: Fabric | None = None, mtu: int = 1500) -> Network:
+def network(fabric: Fabric | None = None, mtu: int = 1500, *, management: bool = False) -> Network:
     """What the tests read of a network."""
     made = SimpleNamespace(
         fabric=fabric or Fabric.star(2),
         host=lambda number: None,
         spec=LinkSpec.parse("100mbit", mtu=mtu),
+        management=management,
         gloo_interface=lambda number: f"h{number}-eth",
         run=None,
         switch=None,
@@ -107,8 +107,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         commands.append(command)
         return SimpleNamespace(wait_for_line=lambda _line, timeout_s: None)
 
-    monkeypatch.setattr(NodeProcess, "start", start)
     for module in (switches, servers):
+        monkeypatch.setattr(module, "NodeProcess", start)
         monkeypatch.setattr(module, "command_path", lambda name: name)
     return commands
 
@@ -160,6 +160,15 @@ def test_a_server_has_its_hosts_name_and_address(started: list[list[str]]) -> No
     assert len(processes) == 2
     own = ["inagg-server", "--controller", "http://10.0.0.254:9560", "--name", "h4", "--listen", "10.0.0.4"]
     assert started[1] == [*own, "--token-file", "/results/controller.token"]
+
+
+def test_in_a_management_network_the_controller_knows_the_hosts_by_both_addresses(
+    started: list[list[str]],
+) -> None:
+    start_controller(network(management=True), None, RESULTS, Path("t.toml"), listen_port=9560)
+    (command,) = started
+    assert command[command.index("--listen") + 1] == "0.0.0.0:9560"
+    assert command[-4:] == ["--host-address", "10.0.1.1=10.0.0.1", "--host-address", "10.0.1.2=10.0.0.2"]
 
 
 def test_servers_get_inaggs_environment_but_no_rank() -> None:
