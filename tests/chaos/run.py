@@ -118,9 +118,8 @@ def outcomes(
 
 
 def _run_forked(case: Case, folder: Path, right: Mapping[int, str]) -> Outcome:
-    logging.getLogger("inagg_testbed").setLevel(
-        logging.ERROR
-    )  # without those of counters that cannot be read
+    # Without the warnings about counters of a switch that was killed.
+    logging.getLogger("inagg_testbed").setLevel(logging.ERROR)
     with forked_processes(interpreter(OF_RANKS), interpreter(OF_COMMANDS)):
         try:
             return run(case, folder, right)

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Testbeds that `inagg up` keeps, in a process of its own."""
+"""Testbeds that `inagg up` or `inagg run` keeps, in a process of its own."""
 
 import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,3 +49,20 @@ def take_down(testbed: Up) -> None:
     testbed.keeper.communicate(timeout=60)
     assert tagged_processes(testbed.run, besides=0) == []
     assert testbed.run not in manifests()
+
+
+@contextmanager
+def endless_run(folder: Path, workers: int) -> Iterator["subprocess.Popen[str]"]:
+    """`inagg run` of a script that does not end, over bridges. Each rank prints "begun"."""
+    command = [*INAGG, "run", "--workers", str(workers), "--switch", "bridge", "--results", str(folder)]
+    process = subprocess.Popen(
+        [*command, "sh", "-c", "echo begun; exec sleep 1000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)

@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -84,8 +84,10 @@ class Attendant:
             if status is not None and process not in self._ended:
                 self._note_end(process, status)
         for part in [part for part, at in self._due.items() if at <= time.monotonic()]:
-            with self._said_if_wrong():
+            try:
                 self._start(part)
+            except (LauncherError, OSError) as error:
+                self._say(str(error))
         self._answer_waiting()
         if select.select([self._listener], [], [], wait_s)[0]:
             connection, _ = self._listener.accept()
@@ -121,13 +123,6 @@ class Attendant:
         self._due.pop(part, None)
         return self._testbed.restart(part)
 
-    @contextlib.contextmanager
-    def _said_if_wrong(self) -> Any:
-        try:
-            yield
-        except (LauncherError, OSError) as error:
-            self._say(str(error))
-
     def _serve(self, connection: socket.socket) -> None:
         try:
             request = _Request.model_validate_json(connection.recv(_LONGEST))
@@ -136,11 +131,7 @@ class Attendant:
                 return
             self._testbed.signal(request.part, signal.Signals[f"SIG{request.signal}"])
             answer = _Answer()
-        except (
-            LauncherError,
-            OSError,
-            ValueError,
-        ) as error:  # a ValueError says what is wrong with the request
+        except (LauncherError, OSError, ValueError) as error:  # ValueError: the request makes no sense
             answer = _Answer(error=str(error))
         _answer(connection, answer)
 

@@ -3,7 +3,6 @@
 
 import re
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.testbed import open_testbed
 from inagg_testbed.operate.parts import Attendant, parse_kinds
 from tests.testbed.commands import inagg, inagg_process
-from tests.testbed.keeping import Up, bring_up, take_down
+from tests.testbed.keeping import Up, bring_up, endless_run, take_down
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.netns
@@ -165,14 +164,7 @@ def test_a_script_goes_on_when_the_switch_starts_again(tmp_path: Path) -> None:
 
 
 def test_a_rank_is_killed_but_not_started_again(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "inagg_testbed", "run", "--workers", "2", "--switch", "bridge"]
-    running = subprocess.Popen(
-        [*command, "--results", str(tmp_path), "sh", "-c", "echo begun; exec sleep 1000"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    with endless_run(tmp_path, workers=2) as running:
         assert running.stdout is not None
         lines = iter(running.stdout.readline, "")
         run = next(line.split()[1].rstrip(":") for line in lines if line.startswith("run "))
@@ -181,9 +173,6 @@ def test_a_rank_is_killed_but_not_started_again(tmp_path: Path) -> None:
         assert "rank1 cannot be started again" in refused.stderr
         assert inagg("kill", "--run", run, "rank1").returncode == 0
         _, complaint = running.communicate(timeout=60)
-    finally:
-        running.terminate()
-        running.communicate(timeout=60)
     assert running.returncode == 1
     assert "rank 1 ended with signal SIGKILL" in complaint
 

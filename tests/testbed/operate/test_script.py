@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from inagg_testbed.network.lifecycle import manifests, tagged_processes
+from tests.testbed.keeping import endless_run
 from tests.waiting import BUSY_S
 
 pytestmark = pytest.mark.netns
@@ -169,17 +170,11 @@ def test_a_full_disk_for_results_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_a_run(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "inagg_testbed", "run", "--workers", "1", "--switch", "bridge"]
-    process = subprocess.Popen(
-        [*command, "--results", str(tmp_path), "sh", "-c", "echo begun; exec sleep 1000"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    while "begun" not in process.stdout.readline():
-        pass
-    process.send_signal(signal.SIGINT)
-    _, complaint = process.communicate(timeout=60)
+    with endless_run(tmp_path, workers=1) as process:
+        assert process.stdout is not None
+        while "begun" not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        _, complaint = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT
     assert complaint == "inagg: stopped by SIGINT; everything has been taken down\n"
