@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg._core import JobShape, Route, Sockets, Transport
-from inagg.membership.packet_threads import sharing
+from inagg.membership.packet_threads import sharers
 from inagg_contract.constants import INAGG_PORT, KIND_RESULT
 
 Array = NDArray[np.float32]
@@ -192,8 +192,8 @@ def worker(packet_threads: int = 1) -> Iterator[Transport]:
     """The worker of a job of one."""
     first = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     first.bind((HERE, 0))
-    with sharing(first, packet_threads) as more:
-        sockets = Sockets(socket_fd=first.detach(), more=[(udp.detach(), None) for udp in more])
+    more = sharers(first, packet_threads)
+    sockets = Sockets(socket_fd=first.detach(), more=[(udp.detach(), None) for udp in more])
     transport = Transport(
         JobShape(number=1, epoch=1, slots=SLOTS, words=WORDS, workers=1),
         rank=0,

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from inagg._core import RetransmissionPolicy, Route, Sockets, Transport
-from inagg.membership.packet_threads import sharing
+from inagg.membership.packet_threads import sharers
 from inagg_contract.constants import RUN_CHUNKS
 from inagg_simulator.reference import decode
 from inagg_simulator.reference_switch import Aggregator
@@ -126,8 +126,8 @@ def sockets_for(packet_threads: int) -> Sockets:
     """On 127.0.0.1, for a transport with so many packet threads."""
     first = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     first.bind(("127.0.0.1", 0))
-    with sharing(first, packet_threads) as more:
-        return Sockets(socket_fd=first.detach(), more=[(udp.detach(), None) for udp in more])
+    more = sharers(first, packet_threads)
+    return Sockets(socket_fd=first.detach(), more=[(udp.detach(), None) for udp in more])
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from inagg.membership.control import ControlClient
 from inagg.membership.interface import interface_of, source_address
 from inagg.membership.joined import Joined
 from inagg.membership.own_server import OwnServer, bind
-from inagg.membership.packet_threads import packet_threads, sharing
+from inagg.membership.packet_threads import packet_threads, sharers
 from inagg.membership.pings import SwitchPings
 from inagg.membership.room import create_job
 from inagg.membership.session import Session
@@ -359,7 +359,7 @@ def _begin(
         if uses_servers(status.aggregation):
             job = _reach_servers(client, status, ends.own, options.setup_timeout_s, check)
             status = status.model_copy(update={"servers": job.servers, "members": job.members})
-        udp = [ends.udp, *undo.enter_context(sharing(ends.udp, threads))]
+        udp = [ends.udp, *(undo.enter_context(one) for one in sharers(ends.udp, threads))]
         # No result comes before this rank has contributed to it.
         with sockets_of(client, status, rank, udp) as sockets, confined_to(options.cpus):
             transport = Transport(

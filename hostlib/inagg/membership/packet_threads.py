@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from inagg.options import Options, parse_cpus
 from inagg_contract.aggregation import LEASED
@@ -51,10 +51,8 @@ def packet_threads(options: Options, aggregation: str, slots: int, link_rate: fl
     return min(wanted, most)
 
 
-@contextlib.contextmanager
-def sharing(first: socket.socket, count: int) -> Iterator[list[socket.socket]]:
-    """Sockets that share the address of a bound one, for this many packet threads with it. Closed at the end, unless
-    detached."""
+def sharers(first: socket.socket, count: int) -> list[socket.socket]:
+    """Sockets that share the address of a bound one, for this many packet threads with it. The caller closes them."""
     with contextlib.ExitStack() as undo:
         sockets = []
         if count > 1:
@@ -65,4 +63,5 @@ def sharing(first: socket.socket, count: int) -> Iterator[list[socket.socket]]:
             another.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             another.bind(first.getsockname())
             sockets.append(another)
-        yield sockets
+        undo.pop_all()
+        return sockets

@@ -285,6 +285,8 @@ std::vector<Ends> ends_of(const Sockets& sockets, const Route& route) {
     }
     if (ends.size() > 1) {
         steer(ends);
+    } else if (!connect) {
+        ends.front().socket.take_all();
     }
     return ends;
 }

@@ -650,8 +650,8 @@ void Engine::require_same_job(const EngineConfig& config) const {
     const JobShape &from = config_.job, &to = config.job;
     require(frozen_ && !failure_, "only a frozen engine goes on");
     require(to.slots == from.slots && to.words == from.words && to.workers == from.workers &&
-                config.rank == config_.rank && config.packet_threads == config_.packet_threads,
-            "a job goes on with the same slots, words, workers, ranks and packet threads");
+                config.rank == config_.rank,
+            "a job goes on with the same slots, words, workers and ranks");
 }
 
 void Engine::go_on(const EngineConfig& config, double now) {
@@ -670,6 +670,7 @@ void Engine::go_on(const EngineConfig& config, double now) {
         return one->chunk() - oldest_chunk_ < other->chunk() - oldest_chunk_;
     });
     ready_.assign(config_.queues(), SlotList{});
+    leaving_.assign(config_.packet_threads, SlotList{});
     for (Slot* slot : unfinished) {
         ready_with(*slot).push_back(*slot);
     }

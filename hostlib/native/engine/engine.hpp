@@ -149,8 +149,8 @@ class Engine {
     // A change of way (protocol.md, 6.4). freeze() ends sending and receiving. When each packet thread is
     // past sent() and finish(), the ranks exchange next_chunks(), by slot the chunk that each is to complete
     // next, and who is one behind takes the result that another rank has kept(). go_on() sends what is
-    // outstanding again, on the way that `config` says. Its slots, words, workers, rank and packet threads
-    // are those of before. Throws std::invalid_argument.
+    // outstanding again, on the way that `config` says. Its slots, words, workers and rank are those of
+    // before. Throws std::invalid_argument.
     void freeze() { frozen_ = true; }
     bool frozen() const { return frozen_; }
     std::vector<std::uint32_t> next_chunks() const;

@@ -129,7 +129,7 @@ std::vector<std::unique_ptr<Transport::PacketThread>> Transport::made_of(std::ve
 
 EngineConfig Transport::bounded_config() {
     std::vector<UdpSocket*> sockets;
-    for (const auto& thread : threads_) {
+    for (const auto& thread : std::span(threads_).first(config_.packet_threads)) {
         sockets.push_back(&thread->socket);
         if (thread->results) {
             sockets.push_back(&*thread->results);
@@ -377,11 +377,17 @@ void Transport::go_on(const EngineConfig& config, std::vector<Ends> ends, Peers 
     require_frozen();
     const EngineConfig next = with_packet_threads(config, ends.size());
     engine_.require_same_job(next);
+    require(ends.size() <= threads_.size(), "the transport has " + std::to_string(threads_.size()) +
+                                                " packet threads, and the way " +
+                                                std::to_string(ends.size()));
     leave_own_server();
     config_ = next;
     peers_ = std::move(peers);
     within_process_ = within_process(peers_);
     local_address_ = ends.front().socket.local_address();
+    for (const auto& rest : std::span(threads_).subspan(ends.size())) {
+        rest->results.reset();
+    }
     for (std::size_t i = 0; i < ends.size(); ++i) {
         PacketThread& thread = *threads_[i];
         thread.socket = std::move(ends[i].socket);
@@ -391,6 +397,7 @@ void Transport::go_on(const EngineConfig& config, std::vector<Ends> ends, Peers 
         thread.too_long = false;
     }
     shared_.stats.unicast_in_a_row = 0;
+    shared_.stats.packet_threads = config_.packet_threads;
     attach_own_server();
     engine_.go_on(bounded_config(), seconds_now());
     publish();

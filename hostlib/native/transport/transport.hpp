@@ -127,8 +127,8 @@ class Transport {
     std::optional<Ticket> next_done(std::optional<double> timeout);
 
     // A change of way, as Engine's. freeze() returns when no packet thread sends or receives any more, with
-    // the next chunks; after a forgotten go_on() they stay so until close(). go_on() takes new sockets, as
-    // many as before. All but kept() throw GroupFailed; fill() and go_on() throw std::invalid_argument if it
+    // the next chunks; after a forgotten go_on() they stay so until close(). go_on() takes new sockets, at
+    // most as many as at first; packet threads without one rest. All but kept() throw GroupFailed; fill() and go_on() throw std::invalid_argument if it
     // is not frozen. kept() is for a chunk that some rank still lacks: results of others overwrite it. If the
     // own server does not serve the job, go_on() throws and leaves it frozen, without its old sockets.
     std::vector<std::uint32_t> freeze();
@@ -158,7 +158,7 @@ class Transport {
         UdpSocket socket;
         std::optional<UdpSocket> results;
         Wakeup wakeup;                   // closed with mutex_ held
-        bool parked = false;             // while the engine is frozen; guarded by mutex_
+        bool parked = false;             // while the engine is frozen, or it rests; guarded by mutex_
         bool asleep = false;             // until there is something to send, or receive; guarded by mutex_
         PacketCounts published;          // guarded by mutex_
         std::vector<std::byte> packets;  // room for one batch

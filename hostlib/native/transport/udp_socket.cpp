@@ -194,6 +194,17 @@ void UdpSocket::steer_multicast(unsigned part, unsigned parts) {
     attach(fd(), SO_ATTACH_FILTER, steps);
 }
 
+void UdpSocket::take_all() {
+    int shared = 0;
+    socklen_t length = sizeof shared;
+    if (getsockopt(fd(), SOL_SOCKET, SO_REUSEPORT, &shared, &length) != 0) {
+        throw_errno("cannot read whether others share the socket's address");
+    }
+    if (shared != 0) {
+        steer_unicast(1);
+    }
+}
+
 std::size_t UdpSocket::reserve_receive_buffer(std::size_t bytes) {
     if (const std::size_t present = receive_buffer(); present >= bytes) {
         return present;

@@ -79,6 +79,8 @@ class UdpSocket {
     // unicast datagram goes to one of several sockets with SO_REUSEPORT, a multicast one to all.
     void steer_unicast(unsigned parts);
     void steer_multicast(unsigned part, unsigned parts);
+    // This socket, the first that was bound of those that share its address, gets all unicast datagrams.
+    void take_all();
     // Asks for a receive buffer of at least `bytes`; returns the bytes that the kernel grants.
     std::size_t reserve_receive_buffer(std::size_t bytes);
     // Asks for a send buffer of `bytes`; the kernel may grant less.

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from inagg.errors import ConfigurationError
-from inagg.membership.packet_threads import packet_threads, sharing, suitable_packet_threads
+from inagg.membership.packet_threads import packet_threads, sharers, suitable_packet_threads
 from inagg.options import Options
 from inagg_contract.aggregation import LEASED, SERVER, SHARED
 
@@ -65,10 +65,11 @@ def test_sockets_of_one_rank_share_its_port_and_no_others_do() -> None:
     """The kernel would let another rank of this user have the port, if it asked before it is bound."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
         first.bind(("127.0.0.1", 0))
-        with sharing(first, 4) as more:
-            assert {udp.getsockname() for udp in more} == {first.getsockname()}
-            assert len(more) == 3
-        assert all(udp.fileno() == -1 for udp in more)
+        more = sharers(first, 4)
+        assert {udp.getsockname() for udp in more} == {first.getsockname()}
+        assert len(more) == 3
+        for udp in more:
+            udp.close()
         with (
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as another,
             pytest.raises(OSError, match="in use"),
@@ -76,6 +77,5 @@ def test_sockets_of_one_rank_share_its_port_and_no_others_do() -> None:
             another.bind(first.getsockname())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as alone:
         alone.bind(("127.0.0.1", 0))
-        with sharing(alone, 1) as more:
-            assert more == []
+        assert sharers(alone, 1) == []
         assert alone.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT) == 0

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from inagg._core import EngineError, JobShape, Route, ServedPart, Server, Sockets, Transport
-from inagg.membership.packet_threads import sharing
+from inagg.membership.packet_threads import sharers
 from inagg_simulator import reference
 from inagg_simulator.slot_rules.packets import age
 from inagg_simulator.virtual_network import JOB, make_aggregator
@@ -31,9 +31,9 @@ Kind = Literal["own servers", "a server", "a switch"]
 class Ranks:
     """The ranks of a job, which they can change. A kind of way: with "own servers" each is in a rank's process."""
 
-    def __init__(self, stack: ExitStack, workers: int, kind: Kind, packet_threads: int = 1) -> None:
+    def __init__(self, stack: ExitStack, workers: int, kind: Kind, packet_threads: int) -> None:
         self._stack = stack
-        self.workers, self._threads = workers, packet_threads
+        self.workers, self.threads = workers, packet_threads
         self.epoch = 0
         self._way_ends = ExitStack()
         self.transports: list[Transport] = []
@@ -68,8 +68,12 @@ class Ranks:
                 server.serve(shape, [ServedPart(addresses, index=index)], servers=len(servers))
             self.route = Route(servers=[server.local_address for server in servers])
         for rank, udp in enumerate(bound):
-            with sharing(udp, self._threads) as more:
-                sockets = Sockets(socket_fd=udp.detach(), more=[(one.detach(), None) for one in more])
+            more = sharers(udp, self.threads)
+            if kind != "a switch":
+                for one in more:  # open, and read by nobody
+                    self._stack.enter_context(one)
+                more = []
+            sockets = Sockets(socket_fd=udp.detach(), more=[(one.detach(), None) for one in more])
             yield shape, rank, self.route, sockets, servers[rank] if "own" in kind else None
 
     def change(self, kind: Kind, *, kill: bool = False) -> int:
@@ -85,9 +89,9 @@ class Ranks:
                 if ahead:
                     assert transport.fill(self.transports[ahead[0]].kept(chunk))
                     filled += 1
-        for shape, rank, route, sockets, server in self._way(kind):
-            self.transports[rank].go_on(shape, route=route, sockets=sockets, own_server=server)
-        old.close()
+        with old:
+            for shape, rank, route, sockets, server in self._way(kind):
+                self.transports[rank].go_on(shape, route=route, sockets=sockets, own_server=server)
         return filled
 
     def close(self) -> None:
@@ -131,12 +135,11 @@ class Stream:
 @pytest.mark.parametrize("kill", [True, False], ids=["dead", "suspected"])
 @pytest.mark.parametrize("packet_threads", [1, 2])
 def test_sums_go_on_through_many_changes(kill: bool, packet_threads: int) -> None:
-    """To ways of all kinds, at any moment of the sums."""
+    """To ways of all kinds, at any moment of the sums. With servers a worker has one packet thread."""
     draws = random.Random(1)
-    # With servers a worker has one packet thread.
-    kinds: list[Kind] = ["a switch"] if packet_threads > 1 else ["own servers", "a server", "a switch"]
+    kinds: list[Kind] = ["own servers", "a server", "a switch"]
     filled = 0
-    with ranks_of(3, kinds[0], packet_threads) as ranks:
+    with ranks_of(3, "a switch", packet_threads) as ranks:
         stream = Stream(ranks, seed=2)
         for change in range(20):
             for _ in range(draws.randrange(4)):
@@ -147,6 +150,17 @@ def test_sums_go_on_through_many_changes(kill: bool, packet_threads: int) -> Non
                 stream.finish()
         assert all(transport.failure is None for transport in ranks.transports)
     assert kill or filled > 0  # ranks freeze one after the other
+
+
+def test_packet_threads_rest_on_servers_and_there_are_never_more_than_at_first() -> None:
+    with ranks_of(1, "a switch", packet_threads=2) as ranks:
+        (transport,) = ranks.transports
+        for kind, threads in (("a server", 1), ("a switch", 2)):
+            ranks.change(kind)
+            assert transport.stats()["packet_threads"] == threads
+        ranks.threads = 4
+        with pytest.raises(ValueError, match="has 2 packet threads, and the way 4"):
+            ranks.change("a switch")
 
 
 def test_sums_that_are_submitted_while_frozen_wait() -> None:
