@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Takes one rank of a job that has lost its way to the next one (docs/protocol.md, 6.4).
 
-The ranks meet at the controller: each publishes what it has, gets what it lacks, and learns where sums go on.
+Its sockets and servers, and the requests of its `Meeting` with the other ranks.
 """
 
 import logging
 import socket
 import time
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from inagg.errors import ConfigurationError, ControllerRefusedError, ControllerUnreachableError, JobError
+from inagg.errors import ConfigurationError, ControllerRefusedError, ControllerUnreachableError
 from inagg.membership.interface import interface_of
 from inagg.membership.joined import Joined
+from inagg.membership.meeting import Ask, Meeting, OverError
 from inagg.membership.own_server import OwnServer, bind
 from inagg.membership.pings import SwitchPings
 from inagg.membership.way import confined_to, index_of, sockets_of, way_of
 from inagg_contract.aggregation import LEASED
-from inagg_contract.documents import MOST_RESULT_BYTES, Beside, JobStatus, RegisteredWorker, WayChange
+from inagg_contract.documents import Beside, RegisteredWorker
 from inagg_contract.sizes import data_mtu
 
 _log = logging.getLogger(__name__)
@@ -27,17 +27,13 @@ _T = TypeVar("_T")
 
 # A server keeps a set of ranks in 64 bits.
 _MOST_SERVED = 64
-# How long the controller may hold an answer, and how long one may take. An outage of the network then costs little more
-# than it takes itself.
-_HOLD_S, _PATIENCE_S = 0.5, 1.5
-_CONFLICT = 409
+# How long an answer may take.
+_PATIENCE_S = 1.5
 # Requests that the controller refuses for now: it is busy.
 _BUSY = (408, 429, 502, 503, 504)
 # A controller may be away for so long.
 _OUTAGE_S = 60.0
 _PAUSE_S = 0.1
-# Of one request, so that its body is not too large.
-_MOST_GIFTS, _MOST_WANTED = 2048, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +72,6 @@ class _End:
         return name[0], name[1]
 
 
-class OverError(Exception):
-    """The job has ended, or this rank has left it, before the change was done."""
-
-
 def go_on(joined: Joined, lost: int, why: str, over: Callable[[], bool]) -> Changed:
     """Take a rank to its job's next way, and return when it has gone on.
 
@@ -96,12 +88,8 @@ def go_on(joined: Joined, lost: int, why: str, over: Callable[[], bool]) -> Chan
 class _Change:
     def __init__(self, joined: Joined, lost: int, why: str, over: Callable[[], bool]) -> None:
         self._joined = joined
-        self._client = joined.client
-        self._transport = joined.transport
         self._job, self._rank = joined.status.id, joined.rank
         self._lost, self._why, self._over = lost, why, over
-        self._filled = self._given = 0
-        self._lost_for_s = 0.0
         self._here = _End(joined.udp, None)
         self._beside: _End | None = None
 
@@ -120,7 +108,7 @@ class _Change:
         joined = self._joined
         if serving and joined.server is not None and joined.server.failure is None:
             return joined.server
-        if joined.status.workers > _MOST_SERVED or len(joined.udp) != 1:
+        if joined.status.workers > _MOST_SERVED:
             return None
         try:
             with confined_to(joined.cpus):
@@ -145,100 +133,62 @@ class _Change:
 
     def go_on(self) -> Changed:
         at = time.time()
-        way: RegisteredWorker | None = None
         try:
             self._open_ends()
-            while way is None:
-                self._publish(self._transport.freeze())
-                way = self._meet()
+            meeting = Meeting(self._joined.transport, self._rank, self._lost, self._offer(), self._serve)
+            way = self._drive(meeting.find_way())
             ready_at = time.monotonic()
             end = self._end_of(way)
-            with sockets_of(self._client, way, self._rank, end.udp) as sockets:
-                self._transport.go_on(**way_of(way, end.own), sockets=sockets)
+            udp = end.udp if way.aggregation == LEASED else end.udp[:1]
+            with sockets_of(self._joined.client, way, self._rank, udp) as sockets:
+                self._joined.transport.go_on(**way_of(way, end.own), sockets=sockets)
         except BaseException:
             self._keep(self._joined.beside, self._joined.server)
             raise
-        seconds = self._lost_for_s + time.monotonic() - ready_at
+        seconds = meeting.lost_for_s + time.monotonic() - ready_at
         self._take(way, end)
-        self._tell(self._client.resumed, way.epoch)
-        return Changed(self._why, at, seconds, _name(way), self._filled, self._given)
+        self._drive(meeting.resumed(way))
+        return Changed(self._why, at, seconds, _name(way), meeting.filled, meeting.given)
 
-    def _publish(self, chunks: Sequence[int]) -> None:
-        """Publish the next chunks, and wait until all ranks have."""
-        numbers = array("I", chunks)
-        numbers.byteswap()
-        packed = numbers.tobytes()
+    def _offer(self) -> tuple[int | None, Beside | None]:
+        """Where this rank can serve: see Meeting."""
         port = None if self._here.own is None else self._here.own.udp_port
-        beside: Beside | None = None
-        if self._beside is not None and self._beside.own is not None:
-            ip, udp_port = self._beside.address
-            beside = Beside(ip=ip, udp_port=udp_port, server_udp_port=self._beside.own.udp_port)
-        while True:
-            change = self._ask(self._client.frozen, self._lost, packed, port, beside, hold_s=_HOLD_S)
-            if self._is_current(change) and change.frozen:
-                return
+        if self._beside is None or self._beside.own is None:
+            return port, None
+        ip, udp_port = self._beside.address
+        return port, Beside(ip=ip, udp_port=udp_port, server_udp_port=self._beside.own.udp_port)
 
-    def _meet(self) -> RegisteredWorker | None:
-        """Give and get results until this rank can go on. Returns where; None if all ranks have to publish again."""
-        wanted: set[int] = set()
-        given: list[tuple[int, bytes]] = []
-        first, serves = True, 0
-        while True:
-            hold_s = 0 if first else _HOLD_S
-            asked = sorted(wanted)[:_MOST_WANTED]
-            change = self._ask(self._client.exchange, self._lost, given, asked, hold_s=hold_s)
-            if not (self._is_current(change) and change.frozen):  # the controller was started again
-                return None
-            self._given += len(given)
-            if first:
-                first, wanted = False, set(change.lacks)
-            for result in change.results:
-                if result.chunk in wanted:
-                    self._fill(result.chunk, result.datagram)
-                    wanted.discard(result.chunk)
-            given = self._gifts(change.gives)
-            way = change.way
-            if way is not None and way.epoch != serves and (own := self._end_of(way).own) is not None:
-                serves = way.epoch
-                index = index_of(way, self._rank)
-                if index is not None:
-                    own.serve(way, index)
-                    self._tell(self._client.serving)
-            if way is not None and change.ready and not wanted and not given:
-                return way
+    def _serve(self, way: RegisteredWorker) -> bool:
+        """Have the server in this process serve a way. Returns whether there is one."""
+        own, index = self._end_of(way).own, index_of(way, self._rank)
+        if own is None or index is None:
+            return False
+        own.serve(way, index)
+        return True
 
-    def _gifts(self, chunks: Sequence[int]) -> list[tuple[int, bytes]]:
-        """The results of chunks, as many as fit into a request."""
-        gifts, room = [], MOST_RESULT_BYTES
-        for chunk in chunks[:_MOST_GIFTS]:
-            datagram = self._transport.kept(chunk)
-            room -= len(datagram)
-            if room < 0:
-                break
-            gifts.append((chunk, datagram))
-        return gifts
+    def _drive(self, steps: Generator[Ask, Any, _T]) -> _T:
+        """Ask what a meeting asks, and return its result."""
+        try:
+            ask = next(steps)
+            while True:
+                try:
+                    answer = self._ask(ask)
+                except ControllerRefusedError as refused:
+                    ask = steps.throw(refused)
+                else:
+                    ask = steps.send(answer)
+        except StopIteration as done:
+            result: _T = done.value
+            return result
 
-    def _fill(self, chunk: int, datagram: bytes) -> None:
-        if not self._transport.fill(datagram):
-            raise JobError(f"the result of chunk {chunk} that another rank has kept is not right")
-        self._filled += 1
-
-    def _is_current(self, change: WayChange) -> bool:
-        """False if the job has lost another way meanwhile. Raises OverError if it has ended."""
-        if change.state not in ("changing", "running"):
-            raise OverError(change.reason)
-        if change.lost is None:
-            raise JobError("the controller knows of no change of way")
-        self._lost_for_s = change.lost_for_s
-        same, self._lost = change.lost == self._lost, change.lost
-        return same
-
-    def _ask(self, request: Callable[..., _T], *arguments: object, **options: object) -> _T:
-        """Make a request of this rank, repeatedly until the controller answers."""
+    def _ask(self, ask: Ask) -> object:
+        """Make a request, repeatedly until the controller answers."""
+        request = getattr(self._joined.client, ask.request)
+        options = {} if ask.hold_s is None else {"hold_s": ask.hold_s}
         end = time.monotonic() + _OUTAGE_S
         while not self._over():
             try:
-                return request(self._job, self._rank, *arguments, timeout_s=_PATIENCE_S, **options)
+                return request(self._job, self._rank, *ask.arguments, timeout_s=_PATIENCE_S, **options)
             except ControllerUnreachableError:
                 if time.monotonic() >= end:
                     raise
@@ -249,14 +199,6 @@ class _Change:
             except RuntimeError:  # the client has been closed
                 break
         raise OverError("it is over")
-
-    def _tell(self, request: Callable[..., JobStatus], *arguments: object) -> None:
-        """The same for a request that is void if the way has been lost meanwhile. Later answers say so."""
-        try:
-            self._ask(request, *arguments)
-        except ControllerRefusedError as refused:
-            if refused.status != _CONFLICT:
-                raise
 
     def _end_of(self, way: RegisteredWorker) -> _End:
         """At which of its ends this rank is on a way."""
