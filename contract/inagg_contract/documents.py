@@ -238,7 +238,8 @@ class Beat(Request):
 
     begun: number of collectives so far. asked, calls: the last `ask` and its answer. sums: number of completed sums
     through the switch. waited_s: total time that the rank has waited for other ranks to start these sums; longest_wait:
-    in one of them. chunks: of the server in the rank's process, if it serves the job.
+    in one of them. chunks: of the server in the rank's process, if it serves the job. switch_silent: the job's first way
+    was through a switch that does not answer this rank now.
     """
 
     begun: NonNegative = 0
@@ -248,6 +249,7 @@ class Beat(Request):
     waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
     longest_wait: LongestWait | None = None
     chunks: Chunks | None = None
+    switch_silent: bool = False
 
     @model_validator(mode="after")
     def _answers_what_was_asked(self) -> Self:

@@ -235,6 +235,13 @@ def run(
     heartbeat_interval_s: Annotated[float, typer.Option(help="Time between two heartbeats.")] = 0.5,
     heartbeat_timeout_s: Annotated[float, typer.Option(help="Silence after which a rank is lost.")] = 8.0,
     join_timeout_s: Annotated[float, typer.Option(help="Time that a job waits for its ranks.")] = 300.0,
+    return_after_s: Annotated[
+        float,
+        typer.Option(
+            help="A job that has lost its first way returns when that has been there for this time. The time doubles "
+            "whenever it is soon lost again.",
+        ),
+    ] = 10.0,
     connections_per_host: Annotated[
         int, typer.Option(min=1, help="Maximum number of connections to the API from one address.")
     ] = 1024,
@@ -264,6 +271,7 @@ def run(
         heartbeat_interval_s=heartbeat_interval_s,
         heartbeat_timeout_s=heartbeat_timeout_s,
         join_timeout_s=join_timeout_s,
+        return_after_s=return_after_s,
     )
 
     def fabric() -> Topology:

@@ -93,6 +93,7 @@ class Life(RuleBasedStateMachine):
             max_server_jobs=6,
             now=self.now,
             connected=False,
+            policy=replace(POLICY, return_after_s=0.5),
             **self.setting.limits,
         )
 
@@ -311,9 +312,15 @@ class Life(RuleBasedStateMachine):
         """A job loses its way, and all ranks freeze, serve and go on, as far as they can."""
         numbers = [*self.table.jobs][::-1]
         active = [index for index, number in enumerate(numbers) if self.table.jobs[number].active]
-        index = data.draw(st.sampled_from(active))
+        self.change_now(data.draw(st.sampled_from(active)), beside=data.draw(st.booleans()))
+
+    def change_now(self, index: int, *, beside: bool) -> None:
         self.report_loss(index, late=False)
-        self.freeze_all(index, beside=data.draw(st.booleans()))
+        self.go_on(index, beside=beside)
+
+    def go_on(self, index: int, *, beside: bool) -> None:
+        """All ranks freeze, serve and go on, as far as they can."""
+        self.freeze_all(index, beside=beside)
         self.table.tick(self.now)
         if self.setting.servers:
             self.serve_all(index)
@@ -321,6 +328,26 @@ class Life(RuleBasedStateMachine):
             self.carry_out()
         for rank in range(4):
             self.resume(index, rank, late=False)
+
+    @precondition(lambda self: any(job.active for job in self.table.jobs.values()))
+    @rule(data=st.data(), found=st.sampled_from(["servers", "other"]))
+    def change_and_return(self, data: st.DataObject, found: str) -> None:
+        """A job goes on on another way, and begins to return once its first one is there."""
+        active = [job for job in self.table.jobs.values() if job.state == "running" and not job.left]
+        if not active:
+            return
+        job = data.draw(st.sampled_from(active))
+        job.on_path_loss = (found,)
+        index = [*self.table.jobs][::-1].index(job.id)
+        self.change_now(index, beside=data.draw(st.booleans()))
+        for _ in range(3):
+            if job.state == "running":
+                self.now += 1.0
+                for rank in range(job.workers):
+                    self.act(self.table.heartbeat, job.id, rank, self.now)
+                self.table.tick(self.now)
+        if data.draw(st.booleans()):
+            self.go_on(index, beside=data.draw(st.booleans()))
 
     @rule(index=INDEX)
     def unicast(self, index: int) -> None:

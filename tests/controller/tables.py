@@ -29,12 +29,13 @@ def new_table(
     *,
     now: float = 0.0,
     connected: bool = True,
+    policy: Policy = POLICY,
     **limits: Any,
 ) -> JobTable:
     table = JobTable(
         topology,
         Limits(slot_versions=slot_versions, **limits),
-        POLICY,
+        policy,
         first_epoch=first_epoch,
         now=now,
         words=4,

@@ -11,7 +11,7 @@ import pytest
 
 from inagg_testbed.network.fabric import Fabric, SwitchPort
 from tests.testbed.conftest import OpenTestbed
-from tests.testbed.programs import launch, restart
+from tests.testbed.programs import PROGRAM, launch, restart
 from tests.testbed.steps import STEPS, outcome_of
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
@@ -30,6 +30,32 @@ BROKEN_SERVER = STEPS.replace(
 )
 
 
+# Exact sums until each rank has changed its way twice, and some more.
+UNTIL_BACK = f"""{PROGRAM}
+import inagg, itertools, json
+rank, size = dist.get_rank(), dist.get_world_size()
+draws = [torch.Generator().manual_seed(each) for each in range(size)]
+left = 20
+for step in itertools.count():
+    given = [torch.randint(-1000, 1000, (20_001,), generator=each) for each in draws]
+    total = given[rank].clone()
+    dist.all_reduce(total)
+    assert torch.equal(total, sum(given)), step
+    changes = torch.tensor([len(inagg.stats()["changes"])])
+    dist.all_reduce(changes)
+    if step == 10:
+        print("in the middle", flush=True)
+    if changes.item() == size:
+        print("elsewhere", flush=True)
+    left -= changes.item() >= 2 * size
+    if not left:
+        break
+print("stats", json.dumps(inagg.stats()["changes"]), flush=True)
+print("digest none", flush=True)
+dist.destroy_process_group()
+"""
+
+
 @pytest.mark.parametrize("loss", [pytest.param(0.0, marks=LONG), 0.02])
 def test_training_goes_on_at_a_switch_that_is_killed_and_restarted(
     open_network: OpenTestbed, undisturbed: str, loss: float
@@ -37,7 +63,7 @@ def test_training_goes_on_at_a_switch_that_is_killed_and_restarted(
     with open_network(hosts=4, link="100mbit") as testbed:
         if loss:
             testbed.inject_loss(loss, "aggregation")
-        group = launch(testbed, STEPS)
+        group = launch(testbed, STEPS, {"INAGG_PACKET_THREADS": "2"})
         for _ in range(2):
             restart(testbed, "s1")
             time.sleep(1)  # some steps
@@ -86,6 +112,30 @@ def test_training_ends_on_servers_beside_a_switch_that_is_gone_for_good(
         outcome = outcome_of(group)
     assert (outcome.digest, outcome.to) == (undisturbed, ["4 servers"])
     assert {len(lines) for lines in outcome.warnings} == {1}
+
+
+@LONG
+@pytest.mark.parametrize(
+    ("topology", "part", "to"),
+    [
+        ("star", "s1", ["4 servers", "s1"]),
+        ("leaf-spine:2x2x2", "spine2", ["spine1, leaf1, leaf2", "spine2, spine1, leaf1, leaf2"]),
+    ],
+)
+def test_training_goes_back_to_a_switch_that_is_there_again(
+    open_network: OpenTestbed, topology: str, part: str, to: list[str]
+) -> None:
+    """With two packet threads in the switches, and one on servers."""
+    with open_network(fabric=Fabric.parse(topology, hosts=4), link="100mbit", management=True) as testbed:
+        group = launch(testbed, UNTIL_BACK, {"INAGG_PACKET_THREADS": "2"})
+        testbed.kill("switch" if part == "s1" else part)
+        printed = group.workers[0].process
+        printed.wait_for_line("elsewhere", timeout_s=60)
+        restart(testbed, part)
+        outcome = outcome_of(group)
+    assert [set(one.split(", ")) for one in outcome.to] == [set(one.split(", ")) for one in to]
+    assert {len(lines) for lines in outcome.warnings} == {2}
+    assert "the first way is there again" in outcome.warnings[0][1]
 
 
 def test_training_goes_on_when_the_server_in_a_process_ends(

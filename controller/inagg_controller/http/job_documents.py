@@ -69,6 +69,7 @@ def report_of(beat: Beat) -> Report:
         [Call(call.digest, call.text) for call in beat.calls],
         Wait(beat.sums, beat.waited_s, beat.longest_wait),
         None if beat.chunks is None else summed_of(beat.chunks),
+        beat.switch_silent,
     )
 
 

@@ -55,7 +55,8 @@ class Report:
 
     begun: the number of the last call. question: the question that `calls` answers. `calls` ends with the question's
     last number; its first calls are missing if the rank has forgotten them, and all if it has started too many since.
-    summed: by the server in the rank's process; None: it runs none of the job's.
+    summed: by the server in the rank's process; None: it runs none of the job's. switch_silent: the switch of the rank's
+    host does not answer it.
     """
 
     begun: int
@@ -63,6 +64,7 @@ class Report:
     calls: Sequence[Call] = ()
     wait: Wait = NEVER_WAITED
     summed: Summed | None = None
+    switch_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

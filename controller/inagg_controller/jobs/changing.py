@@ -2,7 +2,7 @@
 """The jobs that have lost their way: what is tried next, and what their ranks report. It decides and does no I/O.
 
 `on_path_loss` of a job names what is tried, in order: `same`, the same kind once all that was lost is there again;
-`other`, the same kind, on what there is; `servers`, those in the ranks' processes.
+`other`, the kind of the first way, on what there is; `servers`, those in the ranks' processes.
 """
 
 from array import array
@@ -20,7 +20,7 @@ from inagg_controller.errors import (
 )
 from inagg_controller.jobs.change import FAIL, OTHER, SAME, SERVERS, Change
 from inagg_controller.jobs.job import Job
-from inagg_controller.jobs.planning import JobRequest, Planners, Supplies
+from inagg_controller.jobs.planning import Planners, Supplies, request_again
 from inagg_controller.jobs.servers import Worker
 from inagg_controller.jobs.states import JobStates
 
@@ -165,18 +165,7 @@ class ChangingJobs:
             if gone := [server.name for server in registered if server.name not in names]:
                 raise UnavailableError(f"server {gone[0]} is gone")
         self._states.check_epoch()
-        request = JobRequest(
-            aggregation=lost.aggregation,
-            workers=job.workers,
-            slots=job.slots,
-            name=job.name,
-            creator=job.creator,
-            at=[lost.tree.leaf_of[rank].name for rank in range(job.workers)] if lost.tree.switches else None,
-            colocated=lost.servers is None or not lost.servers.registered,
-            priority=lost.priority,
-            job_class=job.job_class,
-            exact=True,
-        )
+        request = request_again(job, lost.kind if option == SAME or job.first is None else job.first)
         if option == SERVERS:
             self._check_reached(job)
             request = replace(request, aggregation=SERVER, colocated=True, at=None)

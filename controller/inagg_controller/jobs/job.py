@@ -9,8 +9,9 @@ from inagg_contract.ranks import name_job, name_ranks, place
 from inagg_controller.jobs.calls import Comparison, Mismatch, Wait
 from inagg_controller.jobs.change import Change
 from inagg_controller.jobs.liveness import Liveness
-from inagg_controller.jobs.placement import Placement
+from inagg_controller.jobs.placement import Kind, Placement
 from inagg_controller.jobs.servers import Summed, Worker
+from inagg_controller.jobs.way_back import WayBack
 from inagg_controller.switch.entries import Member
 from inagg_controller.tokens import new_secret
 
@@ -27,8 +28,9 @@ class Job:
     creator: the host that created it, None for the operator. job_class: the name of its class. on_path_loss: what it
     may try when its way is lost. placements: the last one sums for it, unless the job has lost it; an earlier one is
     being removed. change: since it has lost one, until all ranks have gone on. changes: how often they have,
-    resumed_at: when last, found_by: by which of `on_path_loss`, and lost_why: for which reason. comparison, mismatch,
-    waits: of the collectives that its ranks call. secret: permits requests about it.
+    resumed_at: when last, found_by: by which of `on_path_loss`, and lost_why: for which reason. first: how it was summed
+    before it lost its first way; None: it has lost none. way_back: there. comparison, mismatch, waits: of the
+    collectives that its ranks call. secret: permits requests about it.
     """
 
     id: int
@@ -46,6 +48,8 @@ class Job:
     resumed_at: float = 0.0
     found_by: str = ""
     lost_why: str = ""
+    first: Kind | None = None
+    way_back: WayBack = field(default_factory=WayBack)
     mismatch: Mismatch | None = None
     waits: dict[int, Wait] = field(default_factory=dict)
     state: str = "joining"

@@ -12,7 +12,8 @@ from inagg_controller.jobs.classes import JobClass
 class Policy:
     """Timers, in seconds. The first six are passed to the workers (docs/protocol.md, 6.1).
 
-    join_timeout_s: how long a job waits for its ranks. keep_s: how long an ended job is remembered.
+    join_timeout_s: how long a job waits for its ranks. keep_s: how long an ended job is remembered. return_after_s: how
+    long the first way of a job must be there again before the job returns.
     """
 
     rto_initial_s: float = 0.1
@@ -23,6 +24,7 @@ class Policy:
     heartbeat_timeout_s: float = 8.0
     join_timeout_s: float = 300.0
     keep_s: float = 600.0
+    return_after_s: float = 10.0
 
 
 # Some RTTs of a loaded link: a sum that still waits then has lost a worker's packet, and the servers get that one

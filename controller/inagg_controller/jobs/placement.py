@@ -65,6 +65,23 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How a job is summed. colocated: its servers, if it has any, are in its ranks' processes. priority: on shared
+    slots. at: the switch of each rank's host; empty on servers alone. roots: of its tree."""
+
+    aggregation: Aggregation
+    colocated: bool
+    priority: int
+    at: tuple[str, ...]
+    roots: int
+
+    def betters(self, other: "Kind") -> bool:
+        """Whether a job that was first summed in this way should leave another way for it."""
+        same = (self.aggregation, self.colocated) == (other.aggregation, other.colocated)
+        return not same or self.roots > other.roots
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Placement:
     """What sums for a job.
@@ -105,6 +122,18 @@ class Placement:
         if self.servers is None:
             return LEASED
         return SHARED if self.tree.switches else SERVER
+
+    @property
+    def kind(self) -> Kind:
+        """How it sums."""
+        leaf_of = self.tree.leaf_of
+        return Kind(
+            aggregation=self.aggregation,
+            colocated=self.servers is None or not self.servers.registered,
+            priority=self.priority,
+            at=tuple(leaf_of[rank].name for rank in range(len(leaf_of))),
+            roots=self.tree.roots,
+        )
 
     @property
     def title(self) -> str:

@@ -14,7 +14,7 @@ from inagg_controller.jobs.classes import Held, JobClass, known_classes
 from inagg_controller.jobs.job import Job, holding
 from inagg_controller.jobs.leases import FEWEST_SLOTS, Lease
 from inagg_controller.jobs.limits import Limits
-from inagg_controller.jobs.placement import Placement
+from inagg_controller.jobs.placement import Kind, Placement
 from inagg_controller.jobs.resources import Resources, leased_slots
 from inagg_controller.jobs.servers import MOST_RANKS, POWERS_OF_TWO, Servers, ServerShare
 
@@ -45,6 +45,22 @@ class JobRequest:
     job_class: str = DEFAULT_JOB_CLASS
     on_path_loss: Sequence[str] = ()
     exact: bool = False
+
+
+def request_again(job: Job, kind: Kind) -> JobRequest:
+    """For another placement of a job."""
+    return JobRequest(
+        aggregation=kind.aggregation,
+        workers=job.workers,
+        slots=job.slots,
+        name=job.name,
+        creator=job.creator,
+        at=kind.at or None,
+        colocated=kind.colocated,
+        priority=kind.priority,
+        job_class=job.job_class,
+        exact=True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

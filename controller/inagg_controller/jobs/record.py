@@ -14,7 +14,7 @@ from inagg_controller.fabric.topology import Link
 from inagg_controller.fabric.tree import Tree, TreeSwitch
 from inagg_controller.jobs.job import Job, Registered
 from inagg_controller.jobs.leases import Lease
-from inagg_controller.jobs.placement import Placement
+from inagg_controller.jobs.placement import Kind, Placement
 from inagg_controller.jobs.servers import Seat, Server, Worker
 
 _T = TypeVar("_T")
@@ -57,7 +57,8 @@ class PlacementRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """A job without its members. why_changing: the reason why it has lost its way; None: it has not."""
+    """A job without its members. why_changing: the reason why it has lost its way; None: it has not. first: as in
+    `Job`."""
 
     id: int
     name: str
@@ -74,6 +75,7 @@ class JobRecord:
     left: tuple[int, ...]
     lost: Mapping[int, str]
     placement: PlacementRecord
+    first: Kind | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +123,7 @@ def record_of(job: Job) -> bytes:
             changes=job.changes,
             left=tuple(job.left),
             lost=job.lost,
+            first=job.first,
             placement=PlacementRecord(
                 epoch=placement.epoch,
                 switches=placement.tree.switches,

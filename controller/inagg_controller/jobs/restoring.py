@@ -78,6 +78,7 @@ def _restore_job(
         comparison=Comparison(record.workers),
         on_path_loss=record.on_path_loss,
         changes=record.changes,
+        first=record.first,
         state=record.state if record.why_changing is None else "running",
         reason=record.reason,
         ended_at=now if ended else None,

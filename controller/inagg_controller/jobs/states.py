@@ -15,12 +15,13 @@ longer serve it; only then may another job have them. The slots' contents then b
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from inagg_contract.aggregation import SERVER, changes_way
 from inagg_controller.errors import UnavailableError, UnknownJobError
 from inagg_controller.fabric.tree import Tree
 from inagg_controller.jobs.calls import Comparison
-from inagg_controller.jobs.change import SERVERS, Change
+from inagg_controller.jobs.change import BACK, SERVERS, Change
 from inagg_controller.jobs.effects import Effect
 from inagg_controller.jobs.installation import entries_of
 from inagg_controller.jobs.job import Job
@@ -222,14 +223,39 @@ class JobStates:
             last, first = job.found_by, job.lost_why
         was_beside = placement.servers is not None and bool(placement.servers.beside)
         not_beside = False
-        if move_on and last in options:
+        if move_on and last == BACK:
+            options = options[options.index(SERVERS) :] if SERVERS in options else options
+            reason = f"{first}; then {reason}"
+        elif move_on and last in options:
             not_beside = was_beside and last == SERVERS  # they may still be where they have registered
             options = options[options.index(last) + (0 if not_beside else 1) :]
             reason = f"{first}; then {reason}"
-        job.change = Change(
-            lost=placement.epoch,
+        if job.first is None:
+            job.first = placement.kind
+        job.way_back.lose(now)
+        self.notices.append(f"{job.title} has lost its way, and looks for another: {reason}")
+        self._change(
+            job,
+            reason,
+            now,
+            options,
             was_beside=was_beside or (before is not None and before.was_beside),
             not_beside=not_beside,
+        )
+
+    def go_back(self, job: Job, request: JobRequest, plan: Plan, now: float) -> None:
+        """Take a running job back to its first way, or a part of it. Its ranks freeze as if it had lost the present
+        one."""
+        job.way_back.begin(now)
+        self.notices.append(f"{job.title} goes back to its first way")
+        self._change(job, "the first way is there again", now, [*job.on_path_loss], found_by=BACK)
+        self.replace(job, request, plan)
+
+    def _change(self, job: Job, reason: str, now: float, options: list[str], **known: Any) -> None:
+        """Begin a change of way, and give the present way back. known: fields of Change."""
+        before, placement = job.change, job.placement
+        job.change = Change(
+            lost=placement.epoch,
             reason=reason,
             began=now,
             began_unbroken=now if before is None else before.began_unbroken,
@@ -237,9 +263,9 @@ class JobStates:
             options=options,
             workers=job.workers,
             slots=job.slots,
+            **known,
         )
         job.state = "changing"
-        self.notices.append(f"{job.title} has lost its way, and looks for another: {reason}")
         self.note_change(job)
         self._withdraw(job, placement)
 

@@ -20,6 +20,7 @@ from inagg_controller.jobs.record import Saved, record_of, record_of_member, rec
 from inagg_controller.jobs.registration import check_endpoints, relevant
 from inagg_controller.jobs.resources import Resources
 from inagg_controller.jobs.restoring import numbers_of, restore
+from inagg_controller.jobs.returning import ReturningJobs
 from inagg_controller.jobs.served import ServedJobs, share_of
 from inagg_controller.jobs.servers import Servers
 from inagg_controller.jobs.states import JobStates
@@ -59,6 +60,7 @@ class JobTable:
         self.switches = SwitchedJobs(self._states, supplies.resources)
         self.servers = ServedJobs(self._states, registered)
         self.changing = ChangingJobs(self._states, supplies, self._planners)
+        self._returning = ReturningJobs(self._states, supplies, self._planners, policy)
         self._last_tick = now
 
     @property
@@ -174,6 +176,7 @@ class JobTable:
         job.liveness.hear(rank, now, self.policy.heartbeat_timeout_s / 2)
         if report is not None and not job.ended:
             job.waits[rank] = report.wait
+            (job.way_back.silent_at.add if report.switch_silent else job.way_back.silent_at.discard)(rank)
             job.mismatch = job.comparison.hear(rank, report)
             if job.mismatch is not None:
                 calls = job.mismatch.described(job.titles)
@@ -222,11 +225,14 @@ class JobTable:
     def leave(self, number: int, rank: int, now: float, error: str | None = None) -> Job:
         """Record that a rank leaves. Its entries stay while others run, which may need a result retransmitted.
 
-        error: why the rank cannot go on; it fails the job. Raises UnknownJobError, InvalidRequestError.
+        error: why the rank cannot go on; it fails the job. Raises UnknownJobError, InvalidRequestError; ConflictError
+        while the job changes its way: other ranks may lack results that this one has.
         """
         job = self._find(number, rank)
         if job.ended or rank in job.left or rank not in job.members:
             return job
+        if error is None and job.state == "changing":
+            raise ConflictError(f"job {number} changes its way: rank {rank} can leave when all have gone on")
         self._states.note_change(job)
         if error is not None:
             self._states.lose_ranks(job, {rank: error}, now)
@@ -234,7 +240,7 @@ class JobTable:
             job.left.add(rank)
             if len(job.left) == job.workers:
                 self._states.finish(job, now)
-        elif job.state == "changing" or job.placement.in_use:
+        elif job.placement.in_use:
             self._states.lose_ranks(job, {rank: LEFT}, now)
         else:
             del job.members[rank]
@@ -250,8 +256,8 @@ class JobTable:
         return job
 
     def tick(self, now: float) -> None:
-        """Let time pass: lose silent servers and ranks, find ways for jobs that have lost theirs, end late jobs, repeat
-        removals, forget ended jobs."""
+        """Let time pass: lose silent servers and ranks, find ways for jobs that have lost theirs, take jobs back to their
+        first way, end late jobs, repeat removals, forget ended jobs."""
         stall = now - self._last_tick - _STALL_S
         self._last_tick = now
         self.servers.tick(now, stall)
@@ -264,6 +270,7 @@ class JobTable:
                 self._states.fail(job, self._why_not_joined(job), now)
             self.switches.retry(job, now)
             self.changing.advance(job, now)
+            self._returning.look(job, now)
         self._states.forget_ended(now)
 
     def member_of(self, number: int, rank: int) -> Job:

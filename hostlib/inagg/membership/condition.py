@@ -46,6 +46,7 @@ class Condition(HeartbeatOwner):
         self._on_failure = on_failure
         self._on_lost_way = on_lost_way
         self.changed_at: float | None = -math.inf  # None: a change of way is under way
+        self._first_pings = joined.pings or SwitchPings("", {})
         self._attend_to_way()
         # rank -> its host and address. Known when all ranks have joined.
         self.places: Mapping[int, str] = {}
@@ -103,10 +104,17 @@ class Condition(HeartbeatOwner):
         server = self._joined.server
         return None if server is None else server.chunks()
 
+    @property
+    def switch_silent(self) -> bool:
+        """As HeartbeatOwner.switch_silent."""
+        return self._first_pings is not self._pings and self._first_pings.own_is_silent
+
     def before_beat(self) -> Failure | None:
         """Look at multicast, the switches, this process's server and the other ranks' hosts."""
         self._multicast.look()
         self._pings.learn()
+        if self._first_pings is not self._pings:
+            self._first_pings.ask_own()
         status, server = self._joined.status, self._joined.server
         if server is not None and (why := server.failure) is not None:
             if changes_way(status.on_path_loss):

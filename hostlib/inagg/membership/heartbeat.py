@@ -185,6 +185,11 @@ class HeartbeatOwner:
         of each heartbeat."""
         return None
 
+    @property
+    def switch_silent(self) -> bool:
+        """Whether the switch of this host does not answer, though sums once went through it; part of each heartbeat."""
+        return False
+
     def lose_way(self, epoch: int, why: str) -> None:
         """The job has lost the way of this epoch. Called with each answer that says so."""
 
@@ -349,15 +354,21 @@ class RankHeartbeat:
             return
 
     def beat_once_more(self, timeout_s: float) -> None:
-        """After stop(), report what has been done since the last beat, while this rank is in the job."""
+        """After stop(), report what has been done since the last beat, and learn of a change of way, while this rank is
+        in the job."""
         try:
-            self._send(None, timeout_s)
+            self._note(self._send(None, timeout_s), None)
         except InaggError as error:
             _log.debug("%s: no last heartbeat: %s", self.who, error)
 
     def _report(self, asked: tuple[int, int] | None) -> Report:
         owner = self._owner
-        return replace(self._journal.report(asked), waits=owner.waited(), chunks=owner.chunks())
+        return replace(
+            self._journal.report(asked),
+            waits=owner.waited(),
+            chunks=owner.chunks(),
+            switch_silent=owner.switch_silent,
+        )
 
     def _send(self, asked: tuple[int, int] | None, timeout_s: float) -> Heartbeat:
         report = self._report(asked)

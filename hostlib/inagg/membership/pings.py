@@ -9,6 +9,7 @@ any, and ordinary traffic does not reach every spine.
 """
 
 import contextlib
+import math
 import os
 import socket
 import struct
@@ -24,6 +25,8 @@ from inagg_contract.documents import RegisteredWorker
 # lives answers none of so many once in 12 million times.
 _PATIENCE_S = 4.0
 _PAUSE_S = 0.25  # between pings
+# The same for a switch that is asked with each heartbeat.
+_SILENT_S = 2.0
 
 _LEARNING_ROUNDS = 10  # before the first heartbeats
 _LEARNING_S = 0.05  # for answers in one round
@@ -44,6 +47,7 @@ class SwitchPings:
         self._addresses = addresses
         self._answering: set[str] = set()
         self._rounds = _LEARNING_ROUNDS
+        self._heard_at = -math.inf
 
     @classmethod
     def of(cls, worker: RegisteredWorker) -> Self:
@@ -66,6 +70,16 @@ class SwitchPings:
             return
         self._rounds -= 1
         self._answering |= self._ask(unknown, _LEARNING_S, threading.Event()) or set()
+
+    def ask_own(self) -> None:
+        """Ping the rank's own switch. To be called repeatedly while sums do not go there. It takes milliseconds."""
+        if self._own in self._answering and self._ask([self._own], _LEARNING_S, threading.Event()):
+            self._heard_at = time.monotonic()
+
+    @property
+    def own_is_silent(self) -> bool:
+        """Whether the rank's own switch has answered no ping for some time, though it did before."""
+        return self._own in self._answering and time.monotonic() - self._heard_at >= _SILENT_S
 
     def down(self, stopping: threading.Event) -> tuple[str, ...]:
         """The switches that have answered before and do not now, as "leaf2 (10.0.255.2)", in the order of `addresses`.

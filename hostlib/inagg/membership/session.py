@@ -11,12 +11,20 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from inagg._core import EngineError
-from inagg.errors import InaggError, IntegrityError, JobError, PeerLostError, describe_loss
+from inagg.errors import (
+    ControllerRefusedError,
+    InaggError,
+    IntegrityError,
+    JobError,
+    PeerLostError,
+    describe_loss,
+)
 from inagg.membership.beating import BeatTimes
-from inagg.membership.change import Changed, OverError, go_on
+from inagg.membership.change import Changed, go_on
 from inagg.membership.condition import REPORT_S, Condition
 from inagg.membership.heartbeat import Failure, RankHeartbeat
 from inagg.membership.joined import Joined
+from inagg.membership.meeting import OverError
 from inagg.membership.mtu_probe import MtuProbe, silent_s
 from inagg.membership.own_server import OwnServer
 from inagg.membership.standing import GaveUp, Phase, Standing
@@ -24,7 +32,7 @@ from inagg.sums.journal import Journal
 from inagg.sums.queue import SumQueue
 from inagg.sums.reduction import Callback
 from inagg_contract.aggregation import SERVER, changes_way
-from inagg_contract.documents import LONGEST_CHANGE_S
+from inagg_contract.documents import LONGEST_CHANGE_S, JobStatus
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +40,7 @@ FORKED = (
     "this process was forked from a member of the job and is not a member itself, so its sums would never end. Use the "
     "group in the parent only."
 )
+_CONFLICT, _PAUSE_S = 409, 0.05
 _BLIND_S = 2.0  # some retransmission timeouts
 _DRAIN_S = 3.0  # a rank that leaves gives up its unfinished sums after this time without a packet
 
@@ -62,6 +71,8 @@ class Session:
         self._changer: threading.Thread | None = None
         self._changes: list[Changed] = []
         self._told_at = -math.inf  # when the controller last said that the job changes its way
+        self._taken_leave = False
+        self._left: JobStatus | None = None  # the job as the controller let this rank go
         self.journal = Journal()
         self.sums = SumQueue(
             self,
@@ -249,7 +260,37 @@ class Session:
                 cause = f"the server in its process has ended: {why}"  # other ranks may lack its results
         if cause is not None:
             self.fail(cause)
+        elif self.failure is None:
+            self._take_leave()
         self.close()
+
+    def _take_leave(self) -> None:
+        """Tell the controller, once, that this rank leaves. First it goes through a change of way under way, because
+        other ranks may lack results that this one has."""
+        if self._taken_leave:
+            return
+        self._taken_leave = True
+        self._heartbeat.stop()
+        if self._server is not None:
+            self._heartbeat.beat_once_more(REPORT_S)  # its sums are done, so its server's are too
+        try:
+            self._left = self._leave()
+        except InaggError as error:
+            _log.warning("%s: could not leave at the controller: %s", self._who, error)
+
+    def _leave(self) -> JobStatus:
+        """Leave at the controller, which lets nobody go while the job changes its way."""
+        end = time.monotonic() + LONGEST_CHANGE_S
+        while True:
+            try:
+                timeout_s = REPORT_S if self._condition.alone else None
+                return self._client.leave(self.id, self.rank, timeout_s=timeout_s)
+            except ControllerRefusedError as refused:
+                if refused.status != _CONFLICT or self._over or time.monotonic() >= end:
+                    raise
+            self._heartbeat.beat_once_more(REPORT_S)  # it learns which way is lost
+            if not self._await_change(LONGEST_CHANGE_S):
+                time.sleep(_PAUSE_S)
 
     def _drain(self) -> int:
         """Wait for sums under way, on whatever way. Returns how many were not done."""
@@ -274,22 +315,17 @@ class Session:
         """Leave the job at once. Unfinished sums fail. Closing twice changes nothing."""
         if not self._standing.become(Phase.CLOSED):
             return
-        alone = self._condition.alone
         try:
             self._heartbeat.stop()
             # If this rank ends because others have left, the job still runs for ranks that have not noticed. This rank
             # leaves too, so that they do not see it as dead.
             ending = self._standing.state.ending
             if ending is None or (isinstance(ending, Failure) and ending.lost_ranks):
-                if self._server is not None:
-                    self._heartbeat.beat_once_more(REPORT_S)  # its sums are done, so its server's are too
-                left = self._client.leave(self.id, self.rank, timeout_s=REPORT_S if alone else None)
-                if self._server is not None and left.state == "running":
+                self._take_leave()
+                if self._server is not None and self._left is None:
+                    time.sleep(_BLIND_S)  # nobody says whether others still ask it for a last result
+                elif self._server is not None and self._left is not None and self._left.state == "running":
                     self._server.linger(self._client, self.id)
-        except InaggError as error:
-            _log.warning("%s: could not leave at the controller: %s", self._who, error)
-            if self._server is not None:  # nobody says whether others still ask it for a last result
-                time.sleep(_BLIND_S)
         finally:
             self._transport.close()
             self._await_change(_DRAIN_S)

@@ -29,7 +29,8 @@ class Report:
     begun: the number of the last collective. asked: the first and last number that the controller has asked for.
     calls: these collectives, as (digest, text); the first ones are missing if they have been forgotten. waits: how many
     sums through the switch are done, and how long this rank waited for others to begin them. chunks: of the server in
-    this process, by where they were summed; None if it does not serve the job.
+    this process, by where they were summed; None if it does not serve the job. switch_silent: the switch through which
+    its sums once went does not answer.
     """
 
     begun: int
@@ -37,6 +38,7 @@ class Report:
     calls: Sequence[tuple[int, str]] = ()
     waits: Waits = NO_WAITS
     chunks: Mapping[str, int] | None = None
+    switch_silent: bool = False
 
 
 class Journal:

@@ -14,9 +14,10 @@ import torch
 from inagg._core import EngineError, Transport
 from inagg.errors import ControllerRefusedError, ControllerUnreachableError, JobError
 from inagg.membership import own_server
-from inagg.membership.change import OverError, go_on
+from inagg.membership.change import go_on
 from inagg.membership.interface import Interface
 from inagg.membership.joined import Joined
+from inagg.membership.meeting import OverError
 from inagg.membership.own_server import OwnServer
 from inagg.membership.session import Session
 from inagg.membership.way import sockets_of, way_of
@@ -69,6 +70,8 @@ class Scripted(HealthyController):
     def leave(
         self, job: int, rank: int, *, error: str | None = None, timeout_s: float | None = None
     ) -> JobStatus:
+        if self.lost is not None and error is None:
+            raise refused(409)
         self.left_with = error
         return status_of(1).model_copy(update={"state": "finished"})
 
@@ -385,6 +388,31 @@ def test_a_session_takes_its_rank_along_and_tells_of_it(rank: Rank, caplog: pyte
         assert caplog.text.count("Sums go on, on 1 server") == 1
     finally:
         one.leave()
+
+
+def test_a_rank_that_leaves_goes_through_a_change_that_it_did_not_know_of(rank: Rank) -> None:
+    one = Session(rank.joined)
+    one._heartbeat.stop()
+    rank.controller.answers = [frozen(), rank.to(EPOCH + 1)]
+    rank.controller.lost = EPOCH
+    one.leave()
+    assert ("resumed", EPOCH + 1) in rank.controller.said
+    assert rank.controller.left_with is None
+    assert one._left is not None
+    assert one.failure is None
+
+
+def test_a_rank_that_leaves_takes_no_longer_than_the_longest_change(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The controller says that the job changes its way, and nothing comes of it."""
+    monkeypatch.setattr("inagg.membership.session.LONGEST_CHANGE_S", 0.3)
+    one = Session(rank.joined)
+    one._heartbeat.stop()
+    rank.controller.answers = [frozen(all_have=False)] * 100_000
+    rank.controller.lost = EPOCH
+    one.leave()
+    assert "could not leave at the controller" in caplog.text
 
 
 def test_closing_a_session_ends_its_change(rank: Rank) -> None:
