@@ -241,6 +241,7 @@ class Engine:
     `ways`: number of roots or servers that share the job's chunks. `ways_apart`: the worker sends to each. `threads`:
     as of `Route`. `packet_threads`: of the worker; here they take turns. `home`: the way to the server in its own
     process, to which it sends past the switch.
+    `outlasts_silence`: a way that is silent for the policy's `silent_s` is no failure.
     `first_chunk` is 0 in a real job (protocol 7); tests set it to cross the wraparound of chunk numbers.
     """
 
@@ -256,6 +257,7 @@ class Engine:
         packet_threads: int = 1,
         home: int | None = None,
         policy: RetransmissionPolicy = ...,
+        outlasts_silence: bool = False,
     ) -> None: ...
     def submit(
         self,

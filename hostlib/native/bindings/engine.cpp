@@ -138,6 +138,7 @@ class PyEngine {
         config_ = config;
     }
 
+    bool outlasts_silence() const { return config_.outlasts_silence; }
     void fail(const std::string& reason) { engine_.fail(FailureCode::failed, reason); }
     std::optional<double> deadline() const { return engine_.deadline(); }
     nb::object failure() const { return failure_object(engine_.failure(), config_); }
@@ -159,7 +160,8 @@ class PyEngine {
 
 EngineConfig config_of(const JobShape& job, unsigned rank, std::optional<unsigned> member, unsigned ways,
                        bool ways_apart, unsigned threads, unsigned packet_threads,
-                       std::optional<unsigned> home, const RetransmissionPolicy& policy) {
+                       std::optional<unsigned> home, const RetransmissionPolicy& policy,
+                       bool outlasts_silence) {
     EngineConfig config{.job = job,
                         .rank = rank,
                         .member = member.value_or(rank),
@@ -169,7 +171,8 @@ EngineConfig config_of(const JobShape& job, unsigned rank, std::optional<unsigne
                         .packet_threads = packet_threads,
                         .home = home,
                         .policy = policy,
-                        .keeps_results = true};
+                        .keeps_results = true,
+                        .outlasts_silence = outlasts_silence};
     config.validate();
     return config;
 }
@@ -182,13 +185,13 @@ void define_engine(nb::module_& m) {
             "__init__",
             [](PyEngine* self, const JobShape& job, unsigned rank, std::optional<unsigned> member,
                unsigned ways, bool ways_apart, unsigned threads, unsigned packet_threads,
-               std::optional<unsigned> home, const RetransmissionPolicy& policy) {
-                new (self) PyEngine(
-                    config_of(job, rank, member, ways, ways_apart, threads, packet_threads, home, policy));
+               std::optional<unsigned> home, const RetransmissionPolicy& policy, bool outlasts_silence) {
+                new (self) PyEngine(config_of(job, rank, member, ways, ways_apart, threads, packet_threads,
+                                              home, policy, outlasts_silence));
             },
             "job"_a, nb::kw_only(), "rank"_a, "member"_a = nb::none(), "ways"_a = 1, "ways_apart"_a = false,
             "threads"_a = 1, "packet_threads"_a = 1, "home"_a = nb::none(),
-            "policy"_a = RetransmissionPolicy{})
+            "policy"_a = RetransmissionPolicy{}, "outlasts_silence"_a = false)
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,
              "residual"_a.noconvert() = nb::none(), "filled"_a = true, "now"_a = 0.0)
@@ -215,9 +218,9 @@ void define_engine(nb::module_& m) {
             [](PyEngine& self, const JobShape& job, unsigned rank, std::optional<unsigned> member,
                unsigned ways, bool ways_apart, unsigned threads, unsigned packet_threads,
                std::optional<unsigned> home, const RetransmissionPolicy& policy, double now) {
-                self.go_on(
-                    config_of(job, rank, member, ways, ways_apart, threads, packet_threads, home, policy),
-                    now);
+                self.go_on(config_of(job, rank, member, ways, ways_apart, threads, packet_threads, home,
+                                     policy, self.outlasts_silence()),
+                           now);
             },
             "job"_a, nb::kw_only(), "rank"_a, "member"_a = nb::none(), "ways"_a = 1, "ways_apart"_a = false,
             "threads"_a = 1, "packet_threads"_a = 1, "home"_a = nb::none(),
