@@ -15,6 +15,10 @@
 #              short; ATTACKS="flood kill" selects from api, flood, forge, kill, mutate, p4runtime
 # make chaos   each fault of each part in each phase of a job, on real processes (three quarters of an hour):
 #              results/chaos/ has the table of docs/faults.md. CHAOS="kill 'switch|leaf'" selects
+# make soak    half an hour of training with a fault every ten seconds, then the same without faults: the same weights.
+#              SOAK="--seconds 600 --seed 2" takes other ones
+# make simulate  whole jobs in virtual time, hit by faults that follow from a seed: 10000 seeds (ten minutes), or SEEDS. A
+#              seed that fails is shrunk to a short story
 # make explore  every run of jobs with shared slots, and every state of slots, that are larger than those of make test (a
 #              quarter of an hour, 6 GB), and more examples of networks
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -40,6 +44,8 @@ AGGREGATION ?= leased
 ENDINGS ?= 100
 ATTACKS ?=
 CHAOS ?=
+SOAK ?=
+SEEDS ?= 10000
 AMOUNT ?= full
 VERSIONS ?= 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 TESTS ?=
@@ -57,7 +63,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test test-long torch-suite exit-hunt attack chaos explore check bench bench-cores bench-device wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize
+.PHONY: setup demo test test-long torch-suite exit-hunt attack chaos soak simulate explore check bench bench-cores bench-device wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize
 
 setup:
 	@scripts/setup
@@ -98,6 +104,14 @@ chaos:
 	$(NEEDS_ROOT)
 	@scripts/setup
 	@$(ROOT) $(BIN)/python -m tests.chaos $(CHAOS)
+
+soak:
+	$(NEEDS_ROOT)
+	@scripts/setup
+	@$(ROOT) $(BIN)/python -m tests.chaos.soak $(SOAK)
+
+simulate: setup
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 explore: setup
 	$(BIN)/python -m tests.conformance.explore_shared

@@ -84,6 +84,18 @@ PARTS = (
         minutes=45,
     ),
     Part(
+        name="soak",
+        promise="half an hour of training with a fault every ten seconds ends with the same weights, and nothing grows",
+        command=("make", "soak"),
+        minutes=45,
+    ),
+    Part(
+        name="simulate",
+        promise="no fault of 20,000 seeds costs a job in virtual time a sum, or its end",
+        command=("make", "simulate", "SEEDS=20000"),
+        minutes=20,
+    ),
+    Part(
         name="exit-hunt",
         promise="programs that end in any state of a group, in any way, end",
         command=("make", "exit-hunt"),
