@@ -17,7 +17,7 @@ from inagg.lone_training import TrainingWatch
 from inagg.membership.store import agree_on_members, forget_members
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
-from inagg.torch_versions import keep_flight_recorder_from
+from inagg.torch_versions import keep_flight_recorder_from, waits_for_reconfigure
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
         backend_options.group_size,
         backend_options.timeout,
         Options.resolve(pg_options, ranks=backend_options.group_size),
+        formed=not waits_for_reconfigure(backend_options),
         **({} if taken is None else taken.settings),
     )
     if members:

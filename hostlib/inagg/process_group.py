@@ -28,8 +28,11 @@ from inagg.inner.scaling import scale_for_sum
 from inagg.lone_training import TrainingWatch
 from inagg.membership.alone import Alone
 from inagg.membership.assembly import Assembly
+from inagg.membership.assembly import describe as describe_error
+from inagg.membership.formations import Formations
 from inagg.membership.interface import source_address
 from inagg.membership.session import Session
+from inagg.membership.unformed import Unformed
 from inagg.options import LaneBits, Options
 from inagg.overloads import in_one_form
 from inagg.side_processes import RankMark
@@ -45,7 +48,10 @@ from inagg.sums.elements import (
 )
 from inagg.sums.operation import Operation
 from inagg.sums.own import OwnSums
+from inagg.sums.work import SwitchWork
 from inagg.torch_versions import GLOO_LACKS_REDUCE_SCATTER, GLOO_REDUCE_SCATTER_ONLY_SUMS
+
+_c10d: Any = torch._C._distributed_c10d  # torch's stub lacks much of it
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +72,7 @@ class ProcessGroup(ForwardingGroup):
         backend: what the group calls its backend in Python. In C++ it is always "inagg": DDP's logger looks for gloo's
             group in one that calls itself "gloo".
         without_job: why the group has no job, and gloo does its sums; empty: it has one.
+        formed: whether the ranks form the group now. Otherwise it does no collective until `reconfigure` forms it.
 
     Raises:
         InaggError: the job could not be set up, and the ranks do not fall back to gloo. All ranks raise.
@@ -82,38 +89,44 @@ class ProcessGroup(ForwardingGroup):
         taken_over: str | None = None,
         backend: str = "inagg",
         without_job: str = "",
+        formed: bool = True,
     ) -> None:
+        super().__init__(store, rank, size, timeout, copy_cpu=options.stage_cpu)
         self._options = options
         self._mark: RankMark | None = None
         self._taken_over = taken_over
         self._backend_name = backend
+        self._without_job = without_job
         self.training: TrainingWatch | None = None  # of the world
         self._warned_of_sparse = False
         self.made = time.monotonic()
         # If gloo does the sums, both are None, and `_why_inner` has the reason.
-        self._session: Session | Alone | None = None
+        self._session: Session | Alone | Unformed | None = None
         self._switch: SwitchCollectives | OwnSums | None = None
         self._why_inner = ""
+        self._formations = Formations(store, rank)
         living.add(self)
+        if formed:
+            self._form(store, rank, size, timeout)
+        else:
+            self._session = Unformed("the group has no members yet: call reconfigure first", rank)
+
+    def _form(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
+        """Connect the ranks that share the store, and have them join a job. See the class for arguments and errors."""
+        options = self._options
+        self._session = self._switch = None
+        self._why_inner = ""
         if size == 1:
             ranks = Assembly(HashStore(), rank, size, timeout)
-            super().__init__(
-                ranks, ranks.inner_store, "127.0.0.1", options.inner_cuda, copy_cpu=options.stage_cpu
-            )
+            self.form_inner(ranks, ranks.inner_store, "127.0.0.1", options.inner_cuda)
             self._session = Alone()
             self._switch = OwnSums(self._session, options, self.tally)
             self._mark = RankMark()
             return
         try:
             with Assembly(store, rank, size, timeout, options.own_host_name) as ranks:
-                super().__init__(
-                    ranks,
-                    ranks.inner_store,
-                    _gloo_address(options),
-                    options.inner_cuda,
-                    copy_cpu=options.stage_cpu,
-                )
-                joined = without_job or join_or_fall_back(ranks, self, options, self._on_failure)
+                self.form_inner(ranks, ranks.inner_store, _gloo_address(options), options.inner_cuda)
+                joined = self._without_job or join_or_fall_back(ranks, self, options, self._on_failure)
                 if isinstance(joined, Session):
                     self._session = joined
                     joined.watch(self._connections.silent, self._connections.ended)
@@ -370,6 +383,7 @@ class ProcessGroup(ForwardingGroup):
             ConfigurationError: a tensor is of another type, or the group has fallen back to gloo.
         """
         if self._switch is None:
+            self._refuse_broken()
             raise ConfigurationError(
                 f"rank {self.rank()}: sum_lanes needs a job on the switch, and this group has fallen back to gloo; "
                 "inagg.stats() has the reason"
@@ -391,6 +405,10 @@ class ProcessGroup(ForwardingGroup):
         """As `Session.leave`. The inner group's threads have ended when this returns or raises."""
         if self.training is not None:
             self.training.end(failed=cause is not None or self.failed)
+        self._part(cause, since)
+
+    def _part(self, cause: str | None = None, since: float = 0.0) -> None:
+        """Leave the job, and end the inner group."""
         try:
             if self._session is not None:
                 self._session.leave(cause, since)
@@ -399,7 +417,7 @@ class ProcessGroup(ForwardingGroup):
             self.end_inner()
 
     def abort(self) -> None:
-        """End the job for all ranks at once. Their unfinished collectives fail."""
+        """End the job for all ranks at once. Their unfinished collectives fail. `reconfigure` then forms the group again."""
         if self._session is not None:
             self._session.fail("aborted the group")
         if self._inner is not None:
@@ -408,6 +426,63 @@ class ProcessGroup(ForwardingGroup):
         if self._session is not None:
             self._session.close()  # after abort, a program does not have to call shutdown
         self._unmark()
+
+    # torch's names, since 2.14. The backend of a device is the group: it has the methods that a program may want.
+
+    @property
+    def supports_reconfigure(self) -> bool:
+        """True: `reconfigure` changes the ranks of any inagg group."""
+        return True
+
+    def get_reconfigure_handle(self) -> str:
+        """This rank's name for `reconfigure`. It changes with each formation of the group."""
+        return str(self._formations.handle)
+
+    def reconfigure(self, opts: Any) -> Work:
+        """Form the group again, of other ranks. All of them call it; those that are lost or left out do not.
+
+        First this rank leaves the job that it is in: see `leave`. Its group keeps its options, its timeout, and the
+        counts of its calls. Whoever holds the group, such as DistributedDataParallel, goes on with it.
+
+        Args:
+            opts: torch's ``ReconfigureOptions``. ``uuid``: a number that no formation with this store has had.
+                ``handles``: those of the new ranks. A list has them by rank; in a set the ranks have the order in
+                which they were numbered when their groups were made. ``timeout``: how long to wait for the other
+                ranks; by default the group's. ``hints`` have no effect.
+
+        Returns:
+            A work that is done.
+
+        Raises:
+            ConfigurationError: the handles are none, not inagg's, there twice, or without this rank's, or more ranks than
+                one need a controller and the options name none. The group is as it was.
+            JobError: the uuid was used before. The group is as it was.
+            InaggError, DistStoreError: the ranks could not form the group. It does no collective until they can, with
+                another uuid.
+        """
+        options = type(self._options).resolve(self._options, ranks=len(opts.handles))
+        store, rank, size = self._formations.begin(opts.uuid, opts.handles)
+        timeout = timedelta(seconds=self.timeout_s)
+        self._part()
+        self._options = options
+        try:
+            self._form(store, rank, size, timeout if opts.timeout is None else opts.timeout)
+        except BaseException as error:
+            why = f"the group could not be formed again ({describe_error(error)}): call reconfigure with a new uuid"
+            self._session, self._switch = Unformed(why, self._rank), None
+            raise
+        finally:
+            self.set_timeout(timeout)
+        self._formations.formed(opts.uuid)
+        return SwitchWork([], [])
+
+    def get_backend(self, device: torch.device) -> Any:
+        """The group itself, for ``torch.distributed.get_backend_impl``."""
+        return self
+
+    def get_error(self) -> Any:
+        """``ErrorType.SUCCESS``, as gloo: works have the errors."""
+        return _c10d.ErrorType.SUCCESS
 
     def _unmark(self) -> None:
         if self._mark is not None:
@@ -460,8 +535,9 @@ class ProcessGroup(ForwardingGroup):
         return self._failure() is not None
 
     @property
-    def path(self) -> Literal["switch", "server", "local", "inner"]:
-        """Where sums go. A group of one rank has ``"local"``, a group that has fallen back to gloo ``"inner"``."""
+    def path(self) -> Literal["switch", "server", "local", "inner", "none"]:
+        """Where sums go. A group of one rank has ``"local"``, one that has fallen back to gloo ``"inner"``, and one that
+        `reconfigure` has to form ``"none"``."""
         return "inner" if self._session is None else self._session.path
 
     def catch_up(self) -> None:

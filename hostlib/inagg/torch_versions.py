@@ -119,6 +119,14 @@ def connecting_at_once() -> dict[str, bool]:
     return {"lazy_init": False} if "lazy_init" in (gloo.create_device.__doc__ or "") else {}
 
 
+def waits_for_reconfigure(backend_options: Any) -> bool:
+    """Whether the program makes a group that `reconfigure` is to form: ``init_process_group(enable_reconfigure=True)``.
+
+    Releases before 2.14 do not have this argument.
+    """
+    return bool(getattr(backend_options, "enable_reconfigure", False))
+
+
 def keep_flight_recorder_from(kind: type[dist.ProcessGroup]) -> None:
     """Keep torch's flight recorder away from groups of a class that is written in Python.
 

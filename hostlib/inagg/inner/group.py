@@ -63,43 +63,57 @@ def _delegated(name: str) -> Callable[..., Any]:
 class ForwardingGroup(dist.ProcessGroup):
     """Collectives over gloo; for CUDA tensors over NCCL, if `inagg.inner.cuda` chooses it, else by gloo on host copies.
 
+    `form_inner` connects the ranks. After `end_inner` it may connect others, as another rank of another number of ranks.
+
     Args:
-        ranks: the ranks that make the group. Their timeout is that of each collective.
-        store: keys that the group's ranks share: for NCCL, and for callers of `get_group_store`.
-        address: this host's address for gloo. None leaves the choice to gloo, which asks the name service for the
-            address of the host's name, often a loopback address.
-        cuda: as `Options.inner_cuda`.
+        store, rank, size, timeout: what the methods of these names return until `form_inner` is called.
         copy_cpu: as `Options.stage_cpu`.
-
-    A rank alone gets its inner group, and the threads that come with it, when it first uses it.
-
-    Raises:
-        ConfigurationError: the ranks cannot do what `cuda` asks for.
     """
 
-    def __init__(
-        self,
-        ranks: Assembly,
-        store: Store,
-        address: str | None = None,
-        cuda: _cuda.InnerCuda = "auto",
-        copy_cpu: bool = False,
-    ) -> None:
-        super().__init__(ranks.rank, ranks.size)  # type: ignore[call-arg]  # torch's stub lacks this overload
-        self._store = store
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, copy_cpu: bool = False) -> None:
+        super().__init__(rank, size)  # type: ignore[call-arg]  # torch's stub lacks this overload
+        self._store, self._rank, self._size = store, rank, size
+        self._waits = Waits()
         self.tally = Tally()
         self.inner_reductions = 0
-        self._waits = Waits()
         self._made_by = os.getpid()
         self._copy_cpu = copy_cpu
         self._under_way: set[Work] = set()  # gloo's collectives whose end nobody has noticed
-        self._timeout_s = ranks.timeout.total_seconds()
+        self._timeout_s = timeout.total_seconds()
         self._connecting = threading.Lock()  # held while a rank alone connects to itself
+        _living.add(self)
+
+    def form_inner(
+        self, ranks: Assembly, store: Store, address: str | None = None, cuda: _cuda.InnerCuda = "auto"
+    ) -> None:
+        """Connect the ranks. A rank alone gets its inner group, and the threads that come with it, at its first use.
+
+        Args:
+            ranks: the ranks that make the group. Their timeout is that of each collective.
+            store: keys that the group's ranks share: for NCCL, and for callers of `get_group_store`.
+            address: this host's address for gloo. None leaves the choice to gloo, which asks the name service for the
+                address of the host's name, often a loopback address.
+            cuda: as `Options.inner_cuda`.
+
+        Raises:
+            ConfigurationError: the ranks cannot do what `cuda` asks for.
+        """
+        self._rank, self._size, self._store = ranks.rank, ranks.size, store
+        self._timeout_s = ranks.timeout.total_seconds()
+        self._waits = Waits()
         if ranks.size > 1:
             self._connect(ranks, store, address, cuda)
         else:
             self._on_demand = (ranks, store, address, cuda)
-        _living.add(self)
+
+    # torch's class keeps the numbers that it was made with. Its C++ asks by the second names.
+    def rank(self) -> int:
+        return self._rank
+
+    def size(self) -> int:
+        return self._size
+
+    getRank, getSize = rank, size  # noqa: N815
 
     def _connect(self, ranks: Assembly, store: Store, address: str | None, cuda: _cuda.InnerCuda) -> None:
         self._connections = GlooConnections(address, partial(make_gloo, ranks), ranks)
@@ -147,12 +161,13 @@ class ForwardingGroup(dist.ProcessGroup):
     # would keep the backends and their threads as long as anything refers to this group.
     @property
     def _device_types(self) -> list[torch.device]:
-        types = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-        return [torch.device(device) for device in (types if self._on_demand is not None else self._backends)]
+        return [torch.device(device) for device in (["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])]
 
     def _get_backend(self, device: torch.device) -> Any:
         if self._on_demand is not None:
             self._connect_alone()
+        if self._inner is None:
+            self._refuse_broken()
         if device.type not in self._backends:
             raise RuntimeError(f"No backend type associated with device type {device.type}")  # torch's error
         return self._backends[device.type]

@@ -21,7 +21,8 @@ from inagg.membership.assembly import Assembly
 rank, size, port = map(int, sys.argv[1:])
 store = TCPStore("127.0.0.1", port, size, is_master=rank == 0)
 with Assembly(store, rank, size, timedelta(seconds=60)) as ranks:
-    group = ForwardingGroup(ranks, ranks.inner_store, "127.0.0.1")
+    group = ForwardingGroup(store, rank, size, timedelta(seconds=60))
+    group.form_inner(ranks, ranks.inner_store, "127.0.0.1")
 print("in", flush=True)
 for count in sys.stdin:
     while len(ended := group._connections.ended()) < int(count):

@@ -24,8 +24,10 @@ def make(store: HashStore) -> list[ForwardingGroup]:
     """A group of ranks that are threads of this process: one object a rank."""
 
     def run(rank: int) -> ForwardingGroup:
+        group = ForwardingGroup(store, rank, RANKS, LIMIT)
         with Assembly(store, rank, RANKS, LIMIT) as ranks:
-            return ForwardingGroup(ranks, store, "127.0.0.1")
+            group.form_inner(ranks, store, "127.0.0.1")
+        return group
 
     with ThreadPoolExecutor(RANKS) as threads:
         return list(threads.map(run, range(RANKS)))
@@ -116,8 +118,9 @@ def test_a_group_that_cannot_be_made_gives_its_devices_back() -> None:
     before = devices()
 
     def run(rank: int) -> None:
+        group = ForwardingGroup(HashStore(), rank, 2, LIMIT)
         with Assembly(HashStore(), rank, 2, timedelta(seconds=0.05)) as ranks:
-            ForwardingGroup(ranks, HashStore(), "127.0.0.1")
+            group.form_inner(ranks, HashStore(), "127.0.0.1")
 
     with pytest.raises(Exception, match="did not come"):
         run(0)
