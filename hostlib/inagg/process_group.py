@@ -417,7 +417,10 @@ class ProcessGroup(ForwardingGroup):
             self.end_inner()
 
     def abort(self) -> None:
-        """End the job for all ranks at once. Their unfinished collectives fail. `reconfigure` then forms the group again."""
+        """End the job for all ranks at once. Their unfinished collectives fail.
+
+        `reconfigure` can form the group again.
+        """
         if self._session is not None:
             self._session.fail("aborted the group")
         if self._inner is not None:
@@ -454,21 +457,22 @@ class ProcessGroup(ForwardingGroup):
             A work that is done.
 
         Raises:
-            ConfigurationError: the handles are none, not inagg's, there twice, or without this rank's, or more ranks than
-                one need a controller and the options name none. The group is as it was.
+            ConfigurationError: there are no handles, this rank's is missing, or one is there twice or not inagg's; or
+                several ranks need a controller, and the options name none. The group is as it was.
             JobError: the uuid was used before. The group is as it was.
             InaggError, DistStoreError: the ranks could not form the group. It does no collective until they can, with
                 another uuid.
         """
         options = type(self._options).resolve(self._options, ranks=len(opts.handles))
         store, rank, size = self._formations.begin(opts.uuid, opts.handles)
-        timeout = timedelta(seconds=self.timeout_s)
+        timeout, was = timedelta(seconds=self.timeout_s), (self._rank, self._size)
         self._part()
         self._options = options
         try:
             self._form(store, rank, size, timeout if opts.timeout is None else opts.timeout)
         except BaseException as error:
             why = f"the group could not be formed again ({describe_error(error)}): call reconfigure with a new uuid"
+            self._rank, self._size = was
             self._session, self._switch = Unformed(why, self._rank), None
             raise
         finally:
@@ -536,8 +540,8 @@ class ProcessGroup(ForwardingGroup):
 
     @property
     def path(self) -> Literal["switch", "server", "local", "inner", "none"]:
-        """Where sums go. A group of one rank has ``"local"``, one that has fallen back to gloo ``"inner"``, and one that
-        `reconfigure` has to form ``"none"``."""
+        """Where sums go. ``"local"``: in a group of one rank. ``"inner"``: it has fallen back to gloo. ``"none"``:
+        `reconfigure` has to form it."""
         return "inner" if self._session is None else self._session.path
 
     def catch_up(self) -> None:

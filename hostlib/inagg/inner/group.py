@@ -63,14 +63,16 @@ def _delegated(name: str) -> Callable[..., Any]:
 class ForwardingGroup(dist.ProcessGroup):
     """Collectives over gloo; for CUDA tensors over NCCL, if `inagg.inner.cuda` chooses it, else by gloo on host copies.
 
-    `form_inner` connects the ranks. After `end_inner` it may connect others, as another rank of another number of ranks.
+    `form_inner` connects the ranks. After `end_inner` it may connect others, and this process may then be another rank.
 
     Args:
         store, rank, size, timeout: what the methods of these names return until `form_inner` is called.
         copy_cpu: as `Options.stage_cpu`.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, copy_cpu: bool = False) -> None:
+    def __init__(
+        self, store: Store, rank: int, size: int, timeout: timedelta, copy_cpu: bool = False
+    ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch's stub lacks this overload
         self._store, self._rank, self._size = store, rank, size
         self._waits = Waits()
@@ -161,7 +163,9 @@ class ForwardingGroup(dist.ProcessGroup):
     # would keep the backends and their threads as long as anything refers to this group.
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device(device) for device in (["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])]
+        return [
+            torch.device(device) for device in (["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
+        ]
 
     def _get_backend(self, device: torch.device) -> Any:
         if self._on_demand is not None:

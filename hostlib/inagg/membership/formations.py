@@ -22,8 +22,8 @@ _KIND = "inagg"
 class Handle(NamedTuple):
     """A rank, as others name it.
 
-    made_as: its rank when its group was made, by which sets are ordered. uuid: of the formation that it is in; -1 before
-    the first. process: differs between a process and another one that replaces it.
+    made_as: its rank when its group was made, by which sets are ordered. uuid: of the formation that it is in; -1
+    before the first. process: differs between a process and another one that replaces it.
     """
 
     made_as: int

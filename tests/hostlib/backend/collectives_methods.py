@@ -342,16 +342,17 @@ OTHERS = {
     **dict.fromkeys(["_get_backend_name", "name"], "inagg; asked for below"),
     "_device_types": "gloo's has cuda on machines without CUDA",
     **dict.fromkeys(
-        ["get_reconfigure_handle", "reconfigure", "supports_reconfigure", "new_window", "supports_window"],
-        "since torch 2.15; gloo has none of it",
+        ["get_reconfigure_handle", "reconfigure", "supports_reconfigure"],
+        "since torch 2.14: membership/test_formations.py, test_lost_rank.py",
     ),
+    **dict.fromkeys(["new_window", "supports_window"], "since torch 2.14; gloo has none of it"),
     **dict.fromkeys(
         [f"{do}_{when}_hook" for do in ("register", "unregister") for when in ("pre", "post", "abort")]
         + ["supports_abort_hooks", "supports_completion_hooks"],
         "since torch 2.15; for calls through torch's dispatcher, without which groups in Python are called",
     ),
     "_add_ephemeral_timeout": "since torch 2.15; of backends in C++",
-    "get_backend": "since torch 2.15; _get_backend by another name",
+    "get_backend": "since torch 2.14, for get_backend_impl: the group itself, whose methods are those of a backend",
     "merge_remote_group": "of fault-tolerant programs that pair worlds; not there yet",
     "split_group": "below",
 }
