@@ -10,6 +10,8 @@
 # make bench-device  the same for tensors on a GPU, and a trace that Perfetto opens: results/device/ (ten minutes)
 # make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes), or with
 #              AGGREGATION=shared or server in the other ways
+# make torch-ft  PyTorch's own fault-tolerance tests on backend "inagg", with torch 2.14.1 in a fresh virtual environment
+#              (5 GB, ten minutes); TORCH_TESTS is a checkout of PyTorch v2.14.1, because torch's wheel lacks these tests
 # make exit-hunt  end programs in every state of a group, in every way, on a busy machine; ENDINGS=100 (an hour)
 # make attack  floods, forgeries, fuzzing and kills while ranks sum (half an hour): results/attack/. AMOUNT=small is
 #              short; ATTACKS="flood kill" selects from api, flood, forge, kill, mutate, p4runtime
@@ -41,6 +43,7 @@
 SWITCH ?= model
 TOPOLOGY ?= star
 AGGREGATION ?= leased
+TORCH_TESTS ?=
 ENDINGS ?= 100
 ATTACKS ?=
 CHAOS ?=
@@ -63,7 +66,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test test-long torch-suite exit-hunt attack chaos soak simulate explore check bench bench-cores bench-device wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize
+.PHONY: setup demo test test-long torch-suite exit-hunt attack chaos soak simulate explore check bench bench-cores bench-device wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize torch-ft
 
 setup:
 	@scripts/setup
@@ -89,6 +92,18 @@ torch-suite:
 	$(NEEDS_ROOT)
 	@scripts/setup
 	@$(ROOT) $(BIN)/python -m tests.hostlib.backend.torch_suite --aggregation $(AGGREGATION)
+
+FT_TESTS := $(if $(TORCH_TESTS),$(wildcard $(abspath $(TORCH_TESTS))/test/distributed/test_c10d_fault_tolerance.py))
+torch-ft:
+ifeq ($(FT_TESTS),)
+	@echo "make torch-ft: skipped: PyTorch's fault-tolerance tests are not in its wheel. Get them with" \
+	    "git clone --depth 1 --branch v2.14.1 https://github.com/pytorch/pytorch FOLDER; then make torch-ft TORCH_TESTS=FOLDER"
+else
+	$(NEEDS_ROOT)
+	@scripts/setup
+	@TORCH_TESTS="$(abspath $(TORCH_TESTS))" $(ROOT) $(BIN)/python -m tests.packaging.torch_matrix 2.14.1 \
+	    --tests tests/hostlib/backend/test_torch_ft.py
+endif
 
 exit-hunt:
 	$(NEEDS_ROOT)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of `make nightly`: a promise each, and the commands that hold it."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,10 @@ _PYTEST = (".venv/bin/python", "-m", "pytest")
 def _without_bmv2() -> str:
     missing = [name for name in _BMV2 if bmv2_command(name) is None]
     return f"{' and '.join(missing)} not on PATH" if missing else ""
+
+
+def _without_torchs_tests() -> str:
+    return "" if os.environ.get("TORCH_TESTS") else "TORCH_TESTS is not set to a checkout of PyTorch v2.14.1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +70,13 @@ PARTS = (
         missing=_without_bmv2,
     ),
     *map(_torch_suite, ("leased", "shared", "server")),
+    Part(
+        name="torch-ft",
+        promise="PyTorch's own fault-tolerance tests pass with torch 2.14.1, in each way of summing",
+        command=("make", "torch-ft"),
+        minutes=10,
+        missing=_without_torchs_tests,
+    ),
     Part(
         name="wheel-test",
         promise="the sdist and the wheel install with each extra, and work",

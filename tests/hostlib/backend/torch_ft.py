@@ -40,9 +40,9 @@ def missing(folder: str | None) -> str:
     if not folder or not (Path(folder) / TESTS).is_file():
         tag = f"v{torch.__version__.partition('+')[0]}"
         return (
-            f"PyTorch's fault-tolerance tests are not in its wheel, and {folder or 'TORCH_TESTS, which is not set,'} has "
-            f"no {TESTS}: git clone --depth 1 --branch {tag} https://github.com/pytorch/pytorch FOLDER, and give FOLDER "
-            "as TORCH_TESTS"
+            "PyTorch's fault-tolerance tests are not in its wheel, and TORCH_TESTS "
+            f"{'is not set' if not folder else f'({folder}) has no {TESTS}'}: git clone --depth 1 --branch {tag} "
+            "https://github.com/pytorch/pytorch FOLDER, and set TORCH_TESTS to FOLDER"
         )
     return ""
 
@@ -64,7 +64,7 @@ def load_tests_of_torch(
     pids = [testbed.network.host(rank + 1).pid for rank in range(RANKS)]
     of_torch: Any = module._make_fault_tolerance_test_class(backend, "cpu")
 
-    class FaultTolerance(of_torch):
+    class FaultTolerance(of_torch):  # type: ignore[misc]  # its class is made by a function
         def _spawn_processes(self) -> None:
             # Importing torch takes longer than most tests, so ranks are forked.
             self._start_processes(torch.multiprocessing.get_context("fork").Process)
@@ -80,7 +80,9 @@ def load_tests_of_torch(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, help="a checkout of PyTorch, of the release of torch that is installed")
+    parser.add_argument(
+        "folder", type=Path, help="a checkout of PyTorch, of the release of torch that is installed"
+    )
     parser.add_argument("--backend", choices=["inagg", "gloo"], default="inagg")
     parser.add_argument("--aggregation", choices=["leased", "shared", "server"], default="leased")
     parser.add_argument("--results", type=Path, default=Path("results/torch-ft"))
@@ -98,11 +100,15 @@ def main() -> int:
             suite(name).run(outcomes)
         suite.tearDownClass()
     expected = {name: "skip" if name == OF_NCCL else "pass" for name in outcomes.rows}
-    problems = [(name, detail) for name, (outcome, detail) in outcomes.rows.items() if outcome != expected[name]]
+    problems = [
+        (name, detail) for name, (outcome, detail) in outcomes.rows.items() if outcome != expected[name]
+    ]
     for name, detail in problems:
         print(f"{name}: {detail}", file=sys.stderr)
-    passed = sum(outcome == "pass" for outcome, _ in outcomes.rows.values())
-    print(f"{passed} passed, {len(problems)} not as expected, torch {torch.__version__}, {arguments.aggregation}")
+    passed, skipped = (
+        sum(outcome == kind for outcome, _ in outcomes.rows.values()) for kind in ("pass", "skip")
+    )
+    print(f"{passed} passed, {skipped} skipped by torch, {len(problems)} not as expected")
     return 1 if problems or not passed else 0
 
 
