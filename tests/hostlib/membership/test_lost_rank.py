@@ -66,8 +66,7 @@ def test_ddp_divides_by_the_ranks_that_are_there(events: list[list[Event]]) -> N
 def test_a_lost_rank_is_named_and_its_slots_are_free_within_a_second(events: list[list[Event]]) -> None:
     for of_rank in events[:-1]:
         (lost,) = those(of_rank, "lost")
-        assert lost["error"] == "PeerLostError"
-        assert f"rank {RANKS - 1}" in lost["message"]
+        assert f"lost rank {RANKS - 1}" in lost["message"]
         assert (lost["held"] > 0) == (those(of_rank, "formed")[0]["path"] == "switch")
         assert lost["freed_s"] < 1.0
 
