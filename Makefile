@@ -33,6 +33,8 @@
 #              PYTHON=python3.12 takes another Python
 # make trainers  train with the libraries that people use, over gloo and taken over by inagg: results/trainers/. TRAINERS=
 #              "ddp zero3" selects (an hour for all)
+# make torchft  kill replicas that train with torchft's Manager, ten times each over inagg and over gloo: results/torchft/
+#              (five minutes)
 # make docs    build the site of the documentation and the Python API: build/site/. A link that leads nowhere is an error
 # make tidy    clang-tidy over the C++, with the checks of .clang-tidy (quarter of an hour)
 # make nightly  everything above that make check and make test cannot hold in their time (four hours), and one table of
@@ -66,7 +68,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test test-long torch-suite exit-hunt attack chaos soak simulate explore check bench bench-cores bench-device wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize torch-ft
+.PHONY: setup demo test test-long torch-suite exit-hunt attack chaos soak simulate explore check bench bench-cores bench-device wheel-test release torch-matrix trainers tidy nightly docs diagrams format sanitize torch-ft torchft
 
 setup:
 	@scripts/setup
@@ -183,6 +185,9 @@ torch-matrix:
 
 trainers: setup
 	@$(BIN)/python -m tests.trainers $(TRAINERS)
+
+torchft: setup
+	@$(BIN)/python -m tests.torchft
 
 docs: setup
 	@$(BIN)/python scripts/requirements.py pyproject.toml docs | xargs -d '\n' $(BIN)/python -m pip --quiet \
