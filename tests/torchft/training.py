@@ -72,6 +72,9 @@ class Replica:
         self.process.kill()
         self.process.wait()
         self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.log.close()
 
     def committed(self, since: float, replicas: int) -> list[Step]:
         """The steps since that time that were committed with so many replicas."""
@@ -153,7 +156,6 @@ class Training:
     def close(self) -> None:
         for replica in self.replicas.values():
             replica.kill()
-            replica.log.close()
 
 
 def _longest_pause(steps: Sequence[Step], since: float) -> float:
