@@ -78,6 +78,12 @@ PARTS = (
         missing=_without_torchs_tests,
     ),
     Part(
+        name="torchft",
+        promise="replicas that are killed while they train with torchft cost the others at most 5 s each",
+        command=("make", "torchft"),
+        minutes=6,
+    ),
+    Part(
         name="wheel-test",
         promise="the sdist and the wheel install with each extra, and work",
         command=("make", "wheel-test"),
