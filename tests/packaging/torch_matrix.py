@@ -93,7 +93,7 @@ def counts(junit: Path) -> tuple[int, int, int]:
 
 
 def requirements_without_torch() -> tuple[list[str], list[str]]:
-    """What the tests need besides torch, and constraints.txt without torch's line."""
+    """What the tests need besides torch, and constraints.txt without torch and Triton, whose release torch chooses."""
     listed = subprocess.run(
         [sys.executable, ROOT / "scripts" / "requirements.py", ROOT / "pyproject.toml"],
         check=True,
@@ -102,7 +102,7 @@ def requirements_without_torch() -> tuple[list[str], list[str]]:
     ).stdout.splitlines()
     constraints = (ROOT / "constraints.txt").read_text().splitlines()
     return [one for one in listed if not one.startswith("torch>")], [
-        one for one in constraints if not one.startswith("torch==")
+        one for one in constraints if not one.startswith(("torch==", "triton=="))
     ]
 
 
