@@ -11,7 +11,7 @@
 # make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes), or with
 #              AGGREGATION=shared or server in the other ways
 # make torch-ft  PyTorch's own fault-tolerance tests on backend "inagg", with torch 2.14.1 in a fresh virtual environment
-#              (5 GB, ten minutes); TORCH_TESTS is a checkout of PyTorch v2.14.1, because torch's wheel lacks these tests
+#              (5 GB, a quarter of an hour); TORCH_TESTS is a checkout of PyTorch v2.14.1, because torch's wheel lacks these tests
 # make exit-hunt  end programs in every state of a group, in every way, on a busy machine; ENDINGS=100 (an hour)
 # make attack  floods, forgeries, fuzzing and kills while ranks sum (half an hour): results/attack/. AMOUNT=small is
 #              short; ATTACKS="flood kill" selects from api, flood, forge, kill, mutate, p4runtime
