@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DDP communication hooks: gradients in narrow lanes, with error feedback.
+"""DDP communication hooks: gradients in narrow lanes, with error feedback; sums that do not wait for late gradients.
 
     state = inagg.hooks.NarrowLanes(model, lane_bits=8, warm_up_steps=100)
     model.register_comm_hook(state, inagg.hooks.narrow_lanes)
@@ -9,6 +9,11 @@ step. So nothing is lost, only delayed (Seide, Fu, Droppo, Li and Yu: 1-bit stoc
 application to data-parallel distributed training of speech DNNs, Interspeech 2014; Karimireddy, Rebjock, Stich and
 Jaggi: Error feedback fixes SignSGD and other gradient compression schemes, ICML 2019). Residuals have the scale of the
 gradients: if a GradScaler changes the scale, call `NarrowLanes.rescale`.
+
+    state = inagg.hooks.Deadline(ddp_model)
+    ddp_model.register_comm_hook(state, inagg.hooks.deadline)
+
+Here the residual of a rank is the gradients that came too late (`inagg.late`).
 """
 
 from collections.abc import Iterable
@@ -19,6 +24,7 @@ import torch.distributed as dist
 
 from inagg.errors import ConfigurationError
 from inagg.groups import inagg_group
+from inagg.late import Deadline, deadline
 from inagg.options import LaneBits
 from inagg.residuals import Residuals
 from inagg.sums.elements import is_contiguous_float32
@@ -111,4 +117,4 @@ def narrow_lanes(
     return mean
 
 
-__all__ = ["NarrowLanes", "narrow_lanes"]
+__all__ = ["Deadline", "NarrowLanes", "deadline", "narrow_lanes"]

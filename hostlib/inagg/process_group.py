@@ -8,7 +8,7 @@ import atexit
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import islice
 from typing import Any, Literal, Self
@@ -98,6 +98,7 @@ class ProcessGroup(ForwardingGroup):
         self._backend_name = backend
         self._without_job = without_job
         self.training: TrainingWatch | None = None  # of the world
+        self.before_leaving: list[Callable[[], None]] = []
         self._warned_of_sparse = False
         self.made = time.monotonic()
         # If gloo does the sums, both are None, and `_why_inner` has the reason.
@@ -409,6 +410,7 @@ class ProcessGroup(ForwardingGroup):
 
     def _part(self, cause: str | None = None, since: float = 0.0) -> None:
         """Leave the job, and end the inner group."""
+        self._end_callers()
         try:
             if self._session is not None:
                 self._session.leave(cause, since)
@@ -421,6 +423,7 @@ class ProcessGroup(ForwardingGroup):
 
         `reconfigure` can form the group again.
         """
+        self._end_callers()
         if self._session is not None:
             self._session.fail("aborted the group")
         if self._inner is not None:
@@ -429,6 +432,11 @@ class ProcessGroup(ForwardingGroup):
         if self._session is not None:
             self._session.close()  # after abort, a program does not have to call shutdown
         self._unmark()
+
+    def _end_callers(self) -> None:
+        """End the threads that call collectives of this group in place of the program."""
+        while self.before_leaving:
+            self.before_leaving.pop()()
 
     # torch's names, since 2.14. The backend of a device is the group: it has the methods that a program may want.
 

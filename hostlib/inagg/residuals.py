@@ -19,17 +19,21 @@ class Residuals:
         self._flats: dict[tuple[int, ...], torch.Tensor] = {}  # by the places of a bucket's parameters
         self._parts: dict[int, torch.Tensor] = {}  # of these, by the place of a parameter
 
+    def places(self, parameters: Sequence[torch.Tensor]) -> tuple[int, ...]:
+        """The indices of a bucket's parameters in the model. Raises ConfigurationError for one of another model."""
+        try:
+            return tuple(self._place[parameter] for parameter in parameters)
+        except KeyError:
+            raise ConfigurationError(
+                "the hook's state was made for another model than the one that trains"
+            ) from None
+
     def of(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
         """The residuals of a bucket's parameters, concatenated; writes to the tensor are kept.
 
         Raises ConfigurationError for a parameter of another model.
         """
-        try:
-            places = tuple(self._place[parameter] for parameter in parameters)
-        except KeyError:
-            raise ConfigurationError(
-                "the hook's state was made for another model than the one that trains"
-            ) from None
+        places = self.places(parameters)
         flat = self._flats.get(places)
         if flat is None:
             sizes = [parameter.numel() for parameter in parameters]
