@@ -264,6 +264,62 @@ def straggler(
 
 
 @app.command()
+def late(
+    workers: Annotated[int, typer.Option(min=2, max=MAX_HOSTS)] = 8,
+    steps: Annotated[int, typer.Option(min=10, help="Training steps of each run.")] = 150,
+    step_ms: Annotated[float, typer.Option(min=1, help="Milliseconds of a pass.")] = 200,
+    stall_steps: Annotated[int, typer.Option(min=1, help="Length of a stall, in steps.")] = 10,
+    every: Annotated[int, typer.Option(min=1, help="The last rank stalls in one of so many passes.")] = 10,
+    accuracy: Annotated[float, typer.Option(min=0, max=1, help="On the test digits, to reach.")] = 0.93,
+    rounds: Annotated[int, typer.Option(min=1, help="Each trains both ways, with other batches.")] = 3,
+    link: LinkOption = "unshaped",
+    mtu: MtuOption = 1500,
+    json_path: JsonOption = None,
+    plot: PlotOption = None,
+    switch: SummingSwitchOption = "model",
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+    threads: ThreadsOption = None,
+) -> None:
+    """Time a training in which one rank stalls at random.
+
+    Each round trains without a hook, which waits for the rank, and with inagg.hooks.Deadline.
+
+    Example: inagg bench late --workers 4 --rounds 1
+    """
+    with errors_explained():
+        from inagg_testbed.bench.late import LateBench, plot_late, run_late, table, title
+        from inagg_testbed.bench.settings import settings_of
+
+        bench = LateBench(
+            workers=workers,
+            steps=steps,
+            step_s=step_ms / 1e3,
+            stall_steps=stall_steps,
+            every=every,
+            accuracy=accuracy,
+            rounds=rounds,
+        )
+        outputs = Outputs(json_path, plot)
+        with (
+            ProgressView(console) as view,
+            opened_testbed(
+                workers=workers,
+                link=link,
+                mtu=mtu,
+                switch=switch,
+                results=results,
+                p4=p4,
+                switch_options=SwitchOptions(threads=threads),
+                on_stage=view.stage,
+            ) as testbed,
+        ):
+            figures = {"settings": settings_of(testbed), **run_late(bench, testbed, view.update)}
+        print_table(console, title(figures), *table(figures))
+        outputs.write(figures, lambda path: plot_late(figures, path))
+
+
+@app.command()
 def device(
     on: Annotated[
         Literal["cuda", "cpu"], typer.Option(help="cpu: CPU tensors in place of a GPU's.")

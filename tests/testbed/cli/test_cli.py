@@ -26,7 +26,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 OPERATING = ("status", "counters", "registers", "slots", "loss", "logs", "capture", "shell")
 COMMANDS = ("demo", "up", "run", "launch", "down", "exec", "doctor", *OPERATING)
 BENCH = ("--workers", "2", "--elements", "10")
-BENCHES = ("allreduce", "straggler", "jobs", "device", "convergence", "suite")
+BENCHES = ("allreduce", "straggler", "late", "jobs", "device", "convergence", "suite")
 
 
 def test_help_names_the_commands() -> None:
@@ -167,7 +167,7 @@ def test_mininet_does_not_touch_the_loggers_of_others() -> None:
     assert done.stdout == "True\n", done.stderr
 
 
-@pytest.mark.parametrize("command", ["allreduce", "straggler", "jobs", "device", "convergence"])
+@pytest.mark.parametrize("command", ["allreduce", "straggler", "late", "jobs", "device", "convergence"])
 def test_the_name_of_a_picture_is_checked_before_anything_starts(tmp_path: Path, command: str) -> None:
     needed = ("--elements", "10", "--backend", "gloo") if command == "allreduce" else ()
     on = ("--on", "cpu") if command == "device" else ()
