@@ -238,8 +238,9 @@ class Beat(Request):
 
     begun: number of collectives so far. asked, calls: the last `ask` and its answer. sums: number of completed sums
     through the switch. waited_s: total time that the rank has waited for other ranks to start these sums; longest_wait:
-    in one of them. chunks: of the server in the rank's process, if it serves the job. switch_silent: the job's first way
-    was through a switch that does not answer this rank now.
+    in one of them. loading_s: total time of its program in data loaders. rtt_s: round-trip time to the nearest other
+    rank, 0 if unknown. chunks: of the server in the rank's process, if it serves the job. switch_silent: the job's first
+    way was through a switch that does not answer this rank now.
     """
 
     begun: NonNegative = 0
@@ -248,6 +249,8 @@ class Beat(Request):
     sums: NonNegative = 0
     waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
     longest_wait: LongestWait | None = None
+    loading_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
+    rtt_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
     chunks: Chunks | None = None
     switch_silent: bool = False
 
@@ -527,11 +530,13 @@ class Mismatch(Answer):
 
 
 class Waits(Answer):
-    """A rank's sums and waiting, from its last heartbeat (`Beat`)."""
+    """A rank's sums, its waiting and what may make it late, from its last heartbeat (`Beat`)."""
 
     sums: NonNegative
     waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)]
     longest_wait: LongestWait | None = None
+    loading_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
+    rtt_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
 
 
 class Heartbeat(Answer):

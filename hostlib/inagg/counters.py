@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of `inagg.stats`: calls by kind, the transport's counters, and the rank that the others wait for."""
 
+import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,12 +16,14 @@ _GAUGES = frozenset(
         *("longest_wait_s", "longest_wait_context"),
         *("goodput", "peak_rate", "link_rate"),
         *("window", "window_limit", "in_flight", "unicast_in_a_row", "silent_chunk"),
-        *("least_rtt_s", "srtt_s", "rttvar_s", "rto_s"),
+        *("least_rtt_s", "srtt_s", "rttvar_s", "rto_s", "rtt_s"),
         *("receive_buffer_bytes", "receive_buffer_wanted_bytes"),
     }
 )
 
 
+# Kinds of collectives that combine elements of the ranks.
+REDUCTIONS = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _FIGURES = ("count", "bytes", "ended", "ended_bytes", "seconds")
 
 
@@ -45,6 +48,12 @@ class Tally:
             row[2] += 1
             row[3] += size
             row[4] += seconds
+
+    def ended_reductions(self) -> tuple[int, float]:
+        """How many all-reduces, reduces and reduce-scatters have ended, and seconds in them."""
+        with self._lock:
+            rows = [row for kind, row in self._kinds.items() if kind in REDUCTIONS]
+            return int(sum(row[2] for row in rows)), sum(row[4] for row in rows)
 
     def snapshot(self) -> dict[str, dict[str, float]]:
         """Kind -> count and bytes of all calls; ended, ended_bytes and seconds of those that have ended."""
@@ -103,7 +112,8 @@ class Stats(dict[str, Any]):
         if "waits" in self:
             self["straggler"] = straggler(self["waits"])
             self["longest_wait"] = longest_wait(self["waits"])
-            for late in (self["straggler"], self["longest_wait"]):
+            self["late"] = late_ranks(self["waits"])
+            for late in (self["straggler"], self["longest_wait"], *self["late"]):
                 if late is not None:
                     late["place"] = self.get("places", {}).get(late["rank"], "")
 
@@ -125,6 +135,52 @@ def straggler(waits: Mapping[int, Mapping[str, float]]) -> dict[str, Any] | None
     means = {rank: wait["waited_s"] / wait["sums"] for rank, wait in waits.items()}
     last = min(means, key=means.__getitem__)
     return {"rank": last, "late_s": max(means.values()) - means[last]}
+
+
+# A rank that is less late than this share of the latest one is not named, nor one that is less late than _LEAST_S.
+_WORTH_NAMING = 0.25
+_LEAST_S = 0.001
+
+
+def late_ranks(waits: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The ranks that others wait for, the latest first, and what makes them late.
+
+    A rank is late by how much less it waits in a sum than the rank that waits most. The cause is data loading if the
+    rank waits so much longer for its data loaders than half of the other ranks that this is at least half of its
+    lateness; else the network, if that is true of its round-trip time; else computation. A long round trip makes all
+    ranks wait, the rank itself too. So if it is twice that of half of the other ranks, it counts as lateness.
+
+    Args:
+        waits: as for `straggler`, with ``loading_s`` and ``rtt_s``.
+
+    Returns:
+        ``rank``, ``late_s`` a sum, and ``cause``: "computation", "data loading" or "network". Empty with fewer than
+        two ranks, or if a rank has summed nothing.
+    """
+    if len(waits) < 2 or any(wait["sums"] < 1 for wait in waits.values()):
+        return []
+    means = {rank: wait["waited_s"] / wait["sums"] for rank, wait in waits.items()}
+    loading = {rank: wait.get("loading_s", 0.0) / wait["sums"] for rank, wait in waits.items()}
+    rtts = {rank: wait.get("rtt_s", 0.0) for rank, wait in waits.items()}
+    found = []
+    for rank, mean_s in means.items():
+        late_s = max(means.values()) - mean_s
+        round_trip_s = _excess(rtts, rank)
+        if round_trip_s > rtts[rank] / 2:
+            late_s = max(late_s, round_trip_s)
+        if _excess(loading, rank) >= late_s / 2:
+            cause = "data loading"
+        else:
+            cause = "network" if round_trip_s >= late_s / 2 else "computation"
+        found.append({"rank": rank, "late_s": late_s, "cause": cause})
+    found.sort(key=lambda one: one["late_s"], reverse=True)
+    least_s = max(_LEAST_S, _WORTH_NAMING * found[0]["late_s"])
+    return [one for one in found if one["late_s"] >= least_s]
+
+
+def _excess(values: Mapping[int, float], rank: int) -> float:
+    """How much larger a rank's value is than the median of the others."""
+    return values[rank] - statistics.median_low(value for other, value in values.items() if other != rank)
 
 
 def longest_wait(waits: Mapping[int, Mapping[str, Any]]) -> dict[str, Any] | None:

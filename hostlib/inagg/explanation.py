@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inagg.counters import REDUCTIONS
 from inagg_contract.aggregation import SHARED
 from inagg_contract.ranks import name_job, name_ranks
 
 _FRAME_HEADERS = 42  # bytes: Ethernet, IPv4, UDP
-_REDUCTIONS = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _WORTH_SAYING = 0.05
 _COLUMNS = 80
 # If queueing is more than this share of the RTT, the path is full, and a larger window would only lengthen queues.
@@ -114,6 +114,7 @@ class Explanation:
             yield _filled(f"the program named {backend}; INAGG_TAKE_OVER made this group inagg's")
         if self.verdict == "fallback":
             yield _filled(f"gloo does the sums of this group: {self.figures['reason']}")
+            yield from map(_filled, _late_ranks(self.figures))
             return
         if self.verdict == "local":
             yield "this group has one rank, so its sums are its own tensors: nothing is sent"
@@ -183,7 +184,7 @@ def shares(figures: Mapping[str, Any]) -> dict[str, float]:
 
     # While no sum is in progress, collectives of gloo may be.
     rest = elapsed - sum(states)
-    gloo = sum(call["seconds"] for kind, call in figures["calls"].items() if kind not in _REDUCTIONS)
+    gloo = sum(call["seconds"] for kind, call in figures["calls"].items() if kind not in REDUCTIONS)
     times["gloo"] = min(gloo, rest)
     times["program"] = rest - times["gloo"]
     if small:
@@ -278,7 +279,7 @@ def _detail(cause: str, figures: Mapping[str, Any]) -> str:
 
 
 def _summary(figures: Mapping[str, Any]) -> list[str]:
-    reductions = [call for kind, call in figures["calls"].items() if kind in _REDUCTIONS]
+    reductions = [call for kind, call in figures["calls"].items() if kind in REDUCTIONS]
     count, size = (sum(call[name] for call in reductions) for name in ("count", "bytes"))
     busy = sum(figures[f"{state}_s"] for state in ("beginning", "window", "answers", "device"))
     goodput = size / busy if busy > 0 else 0.0
@@ -292,6 +293,7 @@ def _summary(figures: Mapping[str, Any]) -> list[str]:
         f"RTT {figures['srtt_s'] * 1e3:.2f} ms, at least {figures['least_rtt_s'] * 1e3:.2f} ms; "
         f"window {figures['window']} of {figures['window_limit']} packets",
     ]
+    lines += _late_ranks(figures)
     if (longest := figures["longest_wait"]) is not None:
         lines.append(_longest_wait(longest, figures))
     if places := _summed_in(figures):
@@ -311,11 +313,21 @@ def _summary(figures: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _late_ranks(figures: Mapping[str, Any]) -> list[str]:
+    return [
+        f"the others wait {_seconds(late['late_s'])} a sum for {_which(late['rank'], figures)}: {late['cause']}"
+        for late in figures.get("late", ())
+    ]
+
+
+def _which(rank: int, figures: Mapping[str, Any]) -> str:
+    return "this rank" if rank == figures["rank"] else name_ranks([rank], figures["places"])
+
+
 def _longest_wait(longest: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
     text = f"longest wait of a rank: {_seconds(longest['waited_s'])}"
     if (rank := longest["rank"]) is not None:
-        which = "this rank" if rank == figures["rank"] else name_ranks([rank], figures["places"])
-        text += f", for {which}"
+        text += f", for {_which(rank, figures)}"
     if number := longest["collective"]:
         text += f", in collective {number}"
     if call := longest["call"]:

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
@@ -20,11 +21,15 @@ from torch.distributed.constants import default_pg_timeout
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
 from inagg.at_exit import leave_all, living
+from inagg.counters import TalliedCall, Tally
 from inagg.dynamo import skip_dynamo
 from inagg.errors import ConfigurationError, InaggError
 from inagg.fallback import join_or_fall_back
+from inagg.inner.connections import GlooConnections
 from inagg.inner.group import ForwardingGroup
+from inagg.inner.reports import Reports
 from inagg.inner.scaling import scale_for_sum
+from inagg.loading import loading_s, watch_loaders
 from inagg.lone_training import TrainingWatch
 from inagg.membership.alone import Alone
 from inagg.membership.assembly import Assembly
@@ -93,6 +98,7 @@ class ProcessGroup(ForwardingGroup):
     ) -> None:
         super().__init__(store, rank, size, timeout, copy_cpu=options.stage_cpu)
         self._options = options
+        watch_loaders()
         self._mark: RankMark | None = None
         self._taken_over = taken_over
         self._backend_name = backend
@@ -105,6 +111,7 @@ class ProcessGroup(ForwardingGroup):
         self._session: Session | Alone | Unformed | None = None
         self._switch: SwitchCollectives | OwnSums | None = None
         self._why_inner = ""
+        self._reports: Reports | None = None
         self._formations = Formations(store, rank)
         living.add(self)
         if formed:
@@ -115,7 +122,7 @@ class ProcessGroup(ForwardingGroup):
     def _form(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
         """Connect the ranks that share the store, and have them join a job. See the class for arguments and errors."""
         options = self._options
-        self._session = self._switch = None
+        self._session = self._switch = self._reports = None
         self._why_inner = ""
         if size == 1:
             ranks = Assembly(HashStore(), rank, size, timeout)
@@ -130,10 +137,12 @@ class ProcessGroup(ForwardingGroup):
                 joined = self._without_job or join_or_fall_back(ranks, self, options, self._on_failure)
                 if isinstance(joined, Session):
                     self._session = joined
-                    joined.watch(self._connections.silent, self._connections.ended)
+                    joined.watch(self._connections.silent, self._connections.ended, self._connections.rtt_s)
                     self._switch = SwitchCollectives(joined.sums, size, options, self.tally)
                 else:
                     self._why_inner = joined
+                    own = partial(_waited, self.tally, self._connections, options.own_host_name, loading_s())
+                    self._reports = Reports(self._store, rank, size, own)
         except BaseException:
             self.end_inner()
             raise
@@ -513,6 +522,12 @@ class ProcessGroup(ForwardingGroup):
         if self._session is not None:
             self._session.journal.begin(describe(method, arguments))
 
+    def _reduces(self, work: Work, call: TalliedCall) -> None:
+        """In a group without a job, see when it ends, even if nobody waits for its work, and tell the others."""
+        if self._reports is not None:
+            work.get_future().add_done_callback(lambda _: call.end())
+            self._reports.publish()
+
     def _failure(self) -> InaggError | None:
         return None if self._session is None else self._session.failure
 
@@ -556,6 +571,8 @@ class ProcessGroup(ForwardingGroup):
         """Get the other ranks' figures of `stats` as of now. It takes up to eight heartbeat intervals."""
         if self._session is not None:
             self._session.catch_up()
+        elif self._reports is not None:
+            self._reports.publish(now=True)
 
     def stats(self) -> dict[str, Any]:
         """Figures since the group was made; see `inagg.stats`."""
@@ -567,7 +584,10 @@ class ProcessGroup(ForwardingGroup):
             "taken_over": self._taken_over,
         }
         if self._session is None:
-            return {"path": "inner", "reason": self._why_inner, **counts}
+            reports = {} if self._reports is None else self._reports.read()
+            places = {rank: report.pop("place") for rank, report in reports.items()}
+            waits = {"rank": self.rank(), "waits": reports, "places": places}
+            return {"path": "inner", "reason": self._why_inner, **counts, **waits}
         lanes = self.options.lane_bits
         narrowest = lanes if self._switch is None else min(lanes, self._switch.narrowest_call)
         return {
@@ -583,6 +603,22 @@ class ProcessGroup(ForwardingGroup):
             **counts,
             **self._session.stats(),
         }
+
+
+def _waited(tally: Tally, connections: GlooConnections, place: str, loaded_s: float) -> dict[str, Any]:
+    """What a rank reports in a group without a job.
+
+    gloo does not say when the others begin a sum, so `waited_s` has all of the sum. loaded_s: `loading_s` at the start.
+    """
+    sums, waited_s = tally.ended_reductions()
+    return {
+        "sums": sums,
+        "waited_s": waited_s,
+        "longest_wait": None,
+        "loading_s": loading_s() - loaded_s,
+        "rtt_s": connections.rtt_s(),
+        "place": place,
+    }
 
 
 def _refuse_wrong_sums(operation: Operation, ranks: int) -> None:

@@ -231,6 +231,8 @@ def test_no_infinity_or_nan_gets_into_the_controller_or_to_another_rank(
             for method, path, document in [
                 ("POST", "/jobs/1/workers/0/heartbeat", f'{{"waited_s": {number}}}'),
                 ("POST", "/jobs/1/workers/0/heartbeat", f'{{"sums": {number}}}'),
+                ("POST", "/jobs/1/workers/0/heartbeat", f'{{"loading_s": {number}}}'),
+                ("POST", "/jobs/1/workers/0/heartbeat", f'{{"rtt_s": {number}}}'),
                 (
                     "POST",
                     "/jobs/1/workers/0/heartbeat",
@@ -246,4 +248,5 @@ def test_no_infinity_or_nan_gets_into_the_controller_or_to_another_rank(
             other = await client.post("/jobs/1/workers/1/heartbeat", json={})
             return json.loads(other.text, parse_constant=pytest.fail)
 
-    assert run(body)["waits"] == {"1": {"sums": 0, "waited_s": 0.0, "longest_wait": None}}
+    none = {"sums": 0, "waited_s": 0.0, "longest_wait": None, "loading_s": 0.0, "rtt_s": 0.0}
+    assert run(body)["waits"] == {"1": none}

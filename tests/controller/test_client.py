@@ -547,7 +547,8 @@ def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch() -> None:
         lost = {"state": "failed", "reason": "the ranks call different collectives: ..."}
         return httpx.Response(200, json={**WELL, **lost, "mismatch": {"number": 3, "calls": calls}})
 
-    waits = Waits(sums=7, waited_s=0.25, longest_wait=LongestWait(collective=3, waited_s=0.125))
+    longest_wait = LongestWait(collective=3, waited_s=0.125)
+    waits = Waits(sums=7, waited_s=0.25, longest_wait=longest_wait, loading_s=0.5, rtt_s=0.75)
     journal = Journal()
     digests = [journal.begin(text) for text in ("barrier()", "barrier()", "barrier()", "later()")]
     failed: list[Failure] = []
@@ -556,7 +557,8 @@ def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch() -> None:
     thread = make_heartbeat(client, Rank(failed.append, waits=waits), 1e6, 1e6, journal=journal)
     thread.confer(10.0)
     longest = {"collective": 3, "waited_s": 0.125}
-    assert reports[0] == {"begun": 4, "sums": 7, "waited_s": 0.25, "longest_wait": longest}
+    late = {"loading_s": 0.5, "rtt_s": 0.75}
+    assert reports[0] == {"begun": 4, "sums": 7, "waited_s": 0.25, "longest_wait": longest, **late}
     assert reports[1] == {
         **reports[0],
         "asked": {"first": 2, "last": 3},

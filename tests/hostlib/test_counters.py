@@ -3,7 +3,9 @@
 
 from typing import Any
 
-from inagg.counters import Stats, Tally, longest_wait, straggler
+import pytest
+
+from inagg.counters import Stats, Tally, late_ranks, longest_wait, straggler
 
 
 def test_the_rank_that_waits_least_is_the_one_waited_for() -> None:
@@ -42,6 +44,34 @@ def test_of_two_ranks_that_may_have_begun_last_none_is_named() -> None:
     forgotten = {0: waited(0, 25.0), 1: waited(0, 3.0)}
     assert longest_wait(forgotten) == {"collective": 0, "waited_s": 25.0, "call": "barrier()", "rank": None}
     assert longest_wait({}) is longest_wait({0: {}, 1: {"longest_wait": None}}) is None
+
+
+def reported(waited_s: float, loading_s: float = 0.0, rtt_s: float = 0.0005) -> dict[str, Any]:
+    """A rank's report of ten sums."""
+    return {"sums": 10, "waited_s": waited_s, "loading_s": loading_s, "rtt_s": rtt_s}
+
+
+def test_late_ranks_are_named_with_what_makes_them_late() -> None:
+    waits = {0: reported(2.0, 0.1), 1: reported(0.0, 0.1), 2: reported(2.0), 3: reported(0.5, 1.6)}
+    assert late_ranks(waits) == [
+        {"rank": 1, "late_s": 0.2, "cause": "computation"},
+        {"rank": 3, "late_s": pytest.approx(0.15), "cause": "data loading"},
+    ]
+
+
+def test_loaders_that_all_ranks_wait_for_make_nobody_late() -> None:
+    waits = {0: reported(1.0, 5.0), 1: reported(0.0, 5.0), 2: reported(1.0, 5.0)}
+    assert late_ranks(waits) == [{"rank": 1, "late_s": 0.1, "cause": "computation"}]
+
+
+def test_a_long_round_trip_makes_a_rank_late_though_it_waits_as_long_as_the_others() -> None:
+    waits = {0: reported(1.0), 1: reported(1.0, rtt_s=0.0505), 2: reported(1.0)}
+    assert late_ranks(waits) == [{"rank": 1, "late_s": pytest.approx(0.05), "cause": "network"}]
+
+
+def test_nobody_is_late_by_less_than_a_millisecond_or_before_all_have_summed() -> None:
+    assert late_ranks({0: reported(0.009), 1: reported(0.0)}) == []
+    assert late_ranks({0: reported(1.0), 1: {"sums": 0, "waited_s": 0.0}}) == late_ranks({}) == []
 
 
 def test_a_longest_wait_before_a_block_is_none_of_the_block() -> None:
@@ -103,6 +133,7 @@ def test_at_the_end_of_a_block_counts_are_what_it_added_and_the_rest_is_as_it_is
         },
         "waits": {0: {"sums": 1, "waited_s": 2.0}, 1: {"sums": 1, "waited_s": 0.0}},
         "straggler": {"rank": 1, "late_s": 2.0, "place": ""},
+        "late": [{"rank": 1, "late_s": 2.0, "cause": "computation", "place": ""}],
         "longest_wait": None,
     }
 

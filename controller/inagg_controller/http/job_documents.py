@@ -67,7 +67,7 @@ def report_of(beat: Beat) -> Report:
         beat.begun,
         None if beat.asked is None else Question(beat.asked.first, beat.asked.last),
         [Call(call.digest, call.text) for call in beat.calls],
-        Wait(beat.sums, beat.waited_s, beat.longest_wait),
+        Wait(beat.sums, beat.waited_s, beat.longest_wait, beat.loading_s, beat.rtt_s),
         None if beat.chunks is None else summed_of(beat.chunks),
         beat.switch_silent,
     )
@@ -227,7 +227,13 @@ def heartbeat_answer(job: Job) -> Heartbeat:
         ),
         ask=None if question is None else CallRange(first=question.first, last=question.last),
         waits={
-            rank: Waits.model_construct(sums=wait.sums, waited_s=wait.waited_s, longest_wait=wait.longest)
+            rank: Waits.model_construct(
+                sums=wait.sums,
+                waited_s=wait.waited_s,
+                longest_wait=wait.longest,
+                loading_s=wait.loading_s,
+                rtt_s=wait.rtt_s,
+            )
             for rank, wait in job.waits.items()
         },
         chunks=_chunks(job),

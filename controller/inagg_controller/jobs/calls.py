@@ -39,11 +39,16 @@ class Question(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """How many sums a rank has completed, and its time of waiting for other ranks to start them: in all, and in one."""
+    """How many sums a rank has completed, and its time of waiting for other ranks to start them: in all, and in one.
+
+    loading_s, rtt_s: what may make the rank late, for the other ranks.
+    """
 
     sums: int
     waited_s: float
     longest: LongestWait | None = None
+    loading_s: float = 0.0
+    rtt_s: float = 0.0
 
 
 NEVER_WAITED = Wait(0, 0.0)

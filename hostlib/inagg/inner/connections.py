@@ -25,6 +25,8 @@ from inagg.membership.sockets import TCP_THIN_LINEAR_TIMEOUTS, tcp_sockets
 _CARRIED, _CARRIED_AT = struct.Struct("QQ"), 120
 # tcpi_last_ack_recv: milliseconds since the other kernel has acknowledged something.
 _SILENCE, _SILENCE_AT = struct.Struct("I"), 56
+# tcpi_rtt: the smoothed round-trip time, in microseconds.
+_RTT, _RTT_AT = struct.Struct("I"), 68
 _ESTABLISHED = 1  # tcpi_state, the first byte: the other process has not closed the connection
 
 # Without this a connection on which nothing is sent is silent. So many probes in a row may stay unanswered, some
@@ -114,6 +116,14 @@ class GlooConnections:
         gone = {self._peers.get(ends) for ends in self._ends - there}
         return sorted(rank for rank in gone - living if rank is not None)
 
+    def rtt_s(self) -> float:
+        """The kernel's smoothed round-trip time to the nearest of the other ranks, in seconds; 0 if unknown.
+
+        All round trips of a rank with a slow network are long, of another rank only those to that rank.
+        """
+        rtts = _look.rtts()
+        return min((rtts[ends] for ends in self._ends if ends in rtts), default=0.0)
+
     def _find_peers(self, ranks: Assembly) -> Mapping[_Ends, int]:
         """The rank at the other end of each connection."""
         ranks_at: dict[Any, int] = {ip: rank for rank, ip in self._ip_of.items()}
@@ -143,7 +153,7 @@ class _Look:
         self._lock = threading.Lock()  # guards what follows
         self._looked_at = 0.0
         self._seconds: dict[str, float] = {}
-        self._established: Set[_Ends] = frozenset()
+        self._rtts: dict[_Ends, float] = {}
 
     def silence(self) -> Mapping[str, float]:
         """For how many seconds hosts have been silent, by address. A host that is heard on one connection is not
@@ -154,9 +164,13 @@ class _Look:
 
     def established(self) -> Set[_Ends]:
         """The connections that neither process has closed."""
+        return self.rtts().keys()
+
+    def rtts(self) -> Mapping[_Ends, float]:
+        """The round-trip times of these connections, in seconds."""
         with self._lock:
             self._look()
-            return self._established
+            return self._rtts
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -164,15 +178,15 @@ class _Look:
             return
         known = set().union(*(group.ends for group in _groups))
         seconds: dict[str, float] = {}
-        established = set()
+        rtts = {}
         for tcp, ends in _connections():
             if ends in known:
                 info, host = _info(tcp), ends[1][0]
                 if info[0] == _ESTABLISHED:
                     (silence_ms,) = _SILENCE.unpack_from(info, _SILENCE_AT)
                     seconds[host] = min(seconds.get(host, math.inf), silence_ms / 1000)
-                    established.add(ends)
-        self._looked_at, self._seconds, self._established = now, seconds, established
+                    rtts[ends] = _RTT.unpack_from(info, _RTT_AT)[0] / 1e6
+        self._looked_at, self._seconds, self._rtts = now, seconds, rtts
 
 
 _groups: "weakref.WeakSet[GlooConnections]" = weakref.WeakSet()

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
-from inagg.counters import Tally
+from inagg.counters import TalliedCall, Tally
 from inagg.dynamo import skip_dynamo
 from inagg.errors import InaggError, JobError
 from inagg.inner import cuda as _cuda
@@ -294,6 +294,8 @@ class ForwardingGroup(dist.ProcessGroup):
         if name == "recv_anysource":
             return AnySourceWork(work, self._diagnose, call, self._waits, timedelta(seconds=self.timeout_s))
         if isinstance(work, Work):
+            if is_reduction(name):
+                self._reduces(work, call)
             if name in _WITHOUT_THREAD:
                 return InnerWork(work, self._diagnose, call, timeout=timedelta(seconds=self.timeout_s))
             self._prune()
@@ -312,6 +314,9 @@ class ForwardingGroup(dist.ProcessGroup):
 
     def _begin(self, method: str, arguments: Sequence[Any]) -> None:
         """Called before gloo begins a collective."""
+
+    def _reduces(self, work: Work, call: TalliedCall) -> None:
+        """Called when the inner group has begun a reduction."""
 
     def _failure(self) -> InaggError | None:
         """What has broken the group; None if it is not known to be broken. No collective begins in a broken group."""

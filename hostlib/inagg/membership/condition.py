@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from inagg.errors import InaggError, JobRank, PeerLostError, describe_loss
+from inagg.loading import loading_s
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import LEAVING_S, Failure, HeartbeatOwner
 from inagg.membership.joined import Joined
@@ -54,6 +55,8 @@ class Condition(HeartbeatOwner):
         self.silent_hosts: Callable[[float], Mapping[int, str]] = lambda _: {}
         # Return the ranks whose processes seem to have ended, and for how many seconds the controller has been silent.
         self.ended_ranks: Callable[[], Sequence[int]] = lambda: ()
+        self.rtt_s: Callable[[], float] = lambda: 0.0  # to the nearest other rank
+        self._loaded_at_first = loading_s()
         self.controller_silence_s: Callable[[], float] = lambda: 0.0
         self._ended_since: dict[int, float] = {}
         self._switch_down_at = -math.inf  # when pings last found one down
@@ -84,7 +87,7 @@ class Condition(HeartbeatOwner):
     # --- what the heartbeat asks
 
     def waited(self) -> Waits:
-        """Sums done, and how long this rank waited for others to begin them."""
+        """Sums done, how long this rank waited for others to begin them, and what may make it late."""
         stats, before = self._joined.transport.stats(), self._waited_at_first
         digest = stats["longest_wait_context"]
         if digest != self._longest[0]:
@@ -97,6 +100,8 @@ class Condition(HeartbeatOwner):
             sums=stats["collectives_completed"] - before.sums,
             waited_s=stats["waited_s"] - before.waited_s,
             longest_wait=longest,
+            loading_s=loading_s() - self._loaded_at_first,
+            rtt_s=self.rtt_s(),
         )
 
     def chunks(self) -> Mapping[str, int] | None:

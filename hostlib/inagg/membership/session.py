@@ -129,13 +129,19 @@ class Session:
         """All ranks have joined, from these hosts and addresses."""
         self._condition.places = places
 
-    def watch(self, silent: Callable[[float], Mapping[int, str]], ended: Callable[[], Sequence[int]]) -> None:
+    def watch(
+        self,
+        silent: Callable[[float], Mapping[int, str]],
+        ended: Callable[[], Sequence[int]],
+        rtt_s: Callable[[], float],
+    ) -> None:
         """Lose ranks whose hosts are cut off from this one, though the controller may hear both; and, while the
         controller does not answer, ranks whose processes have ended. The job then needs no controller to go on.
 
         silent: returns the ranks whose hosts have not answered for so many seconds, with their addresses. ended: those
-        whose processes have ended.
+        whose processes have ended. rtt_s: returns the time of a round trip to the nearest other rank.
         """
+        self._condition.rtt_s = rtt_s
         self._condition.silent_hosts, self._condition.ended_ranks = silent, ended
         self._condition.controller_silence_s = lambda: self._heartbeat.silence_s
         self._heartbeat.outlast()

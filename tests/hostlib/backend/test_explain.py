@@ -131,7 +131,10 @@ def test_every_figure_is_documented_and_no_other(unshaped: Explained) -> None:
     assert documented("In `calls`, for each kind:") == figures["calls"]["all_reduce"].keys()
     assert documented("In `chunks` and") == Chunks.model_fields.keys()
     assert documented("In `waits`, by rank") == (
-        figures["waits"]["0"].keys() | figures["straggler"].keys() | figures["longest_wait"].keys()
+        figures["waits"]["0"].keys()
+        | figures["straggler"].keys()
+        | figures["longest_wait"].keys()
+        | unshaped["last rank late"][0]["figures"]["late"][0].keys()
     )
 
 
