@@ -239,8 +239,8 @@ class Beat(Request):
     begun: number of collectives so far. asked, calls: the last `ask` and its answer. sums: number of completed sums
     through the switch. waited_s: total time that the rank has waited for other ranks to start these sums; longest_wait:
     in one of them. loading_s: total time of its program in data loaders. rtt_s: round-trip time to the nearest other
-    rank, 0 if unknown. chunks: of the server in the rank's process, if it serves the job. switch_silent: the job's first
-    way was through a switch that does not answer this rank now.
+    rank, 0 if unknown. chunks: of the server in the rank's process, if it serves the job. switch_silent: the job's
+    first way was through a switch that does not answer this rank now.
     """
 
     begun: NonNegative = 0

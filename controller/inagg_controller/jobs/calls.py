@@ -60,8 +60,8 @@ class Report:
 
     begun: the number of the last call. question: the question that `calls` answers. `calls` ends with the question's
     last number; its first calls are missing if the rank has forgotten them, and all if it has started too many since.
-    summed: by the server in the rank's process; None: it runs none of the job's. switch_silent: the switch of the rank's
-    host does not answer it.
+    summed: by the server in the rank's process; None: it runs none of the job's. switch_silent: the switch of the
+    rank's host does not answer it.
     """
 
     begun: int

@@ -23,10 +23,10 @@ class Change:
     there are dead, too. reason: why. began, began_unbroken: when that way was lost, and the first of several ways that
     were lost one after the other. since: when the first of `options` was begun; the others follow. later: those before,
     which may still do. tried: by option, why it does not. found_by: the one by which the job has another placement, or
-    is about to have one, or BACK; empty: it has none yet. published: by rank, for each slot the chunk that the rank completes
-    next. server_ports: by rank, of the server in its process. beside: the ranks as workers of a job on servers in a
-    network beside that of the switches, if they are in one. results: by chunk, the datagrams that some rank lacks.
-    resumed: the ranks that have gone on.
+    is about to have one, or BACK; empty: it has none yet. published: by rank, for each slot the chunk that the rank
+    completes next. server_ports: by rank, of the server in its process. beside: the ranks as workers of a job on
+    servers in a network beside that of the switches, if they are in one. results: by chunk, the datagrams that some
+    rank lacks. resumed: the ranks that have gone on.
     """
 
     lost: int

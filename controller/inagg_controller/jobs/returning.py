@@ -11,8 +11,8 @@ from dataclasses import replace
 from inagg_controller.errors import RequestError
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.limits import Policy
-from inagg_controller.jobs.planning import JobRequest, Plan, Planners, Supplies, request_again
 from inagg_controller.jobs.placement import Kind
+from inagg_controller.jobs.planning import JobRequest, Plan, Planners, Supplies, request_again
 from inagg_controller.jobs.states import JobStates
 
 _LOOK_S = 1.0

@@ -256,8 +256,8 @@ class JobTable:
         return job
 
     def tick(self, now: float) -> None:
-        """Let time pass: lose silent servers and ranks, find ways for jobs that have lost theirs, take jobs back to their
-        first way, end late jobs, repeat removals, forget ended jobs."""
+        """Let time pass: lose silent servers and ranks, find ways for jobs that have lost theirs, take jobs back to
+        their first way, end late jobs, repeat removals, forget ended jobs."""
         stall = now - self._last_tick - _STALL_S
         self._last_tick = now
         self.servers.tick(now, stall)
