@@ -70,7 +70,9 @@ def test_a_silent_rank_is_lost_its_job_fails_and_its_entries_go(
                 "reason": f"rank 1 (10.0.0.2): {silent}",
                 "mismatch": None,
                 "ask": None,
-                "waits": {"0": {"sums": 0, "waited_s": 0.0, "longest_wait": None}},
+                "waits": {
+                    "0": {"sums": 0, "waited_s": 0.0, "longest_wait": None, "loading_s": 0.0, "rtt_s": 0.0}
+                },
                 "chunks": None,
                 "lost_way": None,
                 "lost_why": None,
@@ -100,7 +102,8 @@ def test_leaving_one_after_another_finishes_a_job_and_the_rest_are_told_meanwhil
                 "lost_way": None,
                 "lost_why": None,
             }
-            waits = {"sums": 3, "waited_s": 0.5, "longest_wait": {"collective": 2, "waited_s": 0.25}}
+            longest = {"collective": 2, "waited_s": 0.25}
+            waits = {"sums": 3, "waited_s": 0.5, "longest_wait": longest, "loading_s": 0.25, "rtt_s": 0.5}
             told = await client.post(f"/jobs/{number}/workers/0/heartbeat", json=waits)
             assert told.json()["waits"] == {"0": waits}
             assert len(memory_switch.in_table(ADMISSION)) == 2
