@@ -7,8 +7,7 @@ The log is the standard library's, because gRPC, uvicorn and p4runtime-shell log
 import asyncio
 import math
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +18,8 @@ import typer
 import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
 from inagg_contract.documents import DEFAULT_PORT
 from inagg_contract.tokens import default_token_file
+from inagg_controller import commands
+from inagg_controller.commands import errors
 from inagg_controller.configuration import (
     DEFAULT_SHARED_SLOTS,
     NO_SWITCHES,
@@ -38,8 +39,7 @@ from inagg_controller.configuration import (
     star,
     state_file,
 )
-from inagg_controller.errors import ConfigurationError, SwitchError
-from inagg_controller.fabric.drawing import draw, listing
+from inagg_controller.errors import ConfigurationError
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.fabric.tree import MOST_ROOTS
 from inagg_controller.jobs.leases import FEWEST_SLOTS
@@ -49,6 +49,7 @@ from inagg_controller.network import Network
 from inagg_controller.server import serve
 from inagg_controller.switch.entries import LONGEST_QUEUE
 from inagg_controller.switch.program import Program, load_program
+from inagg_controller.tls import server_context, switch_tls
 from inagg_controller.tokens import operators_token
 
 _T = TypeVar("_T")
@@ -57,7 +58,7 @@ _T = TypeVar("_T")
 _OF_ONE_SWITCH = ("switch", "device_id", "ports", "host", "aggregator_ip", "aggregator_mac")
 _OF_SWITCHES = (
     *("p4info", "device_config", "topology", "pool", "shared_slots", "shared_expiry_ms"),
-    *("job_share", "mark_queue"),
+    *("job_share", "mark_queue", "p4runtime_ca", "p4runtime_cert", "p4runtime_key"),
     *_OF_ONE_SWITCH,
 )
 
@@ -89,6 +90,23 @@ _HostAddresses = Annotated[
     typer.Option(
         help="FROM=IP: a host whose requests come from the address FROM may register ranks at IP, which is its own "
         "too. Needed where the controller cannot be reached from IP. May be given several times."
+    ),
+]
+_TlsCertificate = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Serve the API by HTTPS: the certificate (PEM).")
+]
+_TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's private key (PEM).")]
+_SwitchCa = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Connect to switches with TLS: the authority of their certificates (PEM)."
+    ),
+]
+_SwitchCertificate = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The controller's certificate at the switches (PEM), for switches with --tls-client-ca.",
     ),
 ]
 _Version = Annotated[
@@ -133,6 +151,9 @@ def run(
         str, typer.Option(help="The switch's P4Runtime server: HOST:PORT or unix:PATH.")
     ] = "127.0.0.1:9559",
     device_id: Annotated[int, typer.Option(help="The switch's P4Runtime device id.")] = 1,
+    p4runtime_ca: _SwitchCa = None,
+    p4runtime_cert: _SwitchCertificate = None,
+    p4runtime_key: _TlsKey = None,
     no_switch: Annotated[
         bool,
         typer.Option(
@@ -149,6 +170,8 @@ def run(
     listen: Annotated[
         str, typer.Option(help="IPv4 address, or a name that has one, and port of the HTTP API.")
     ] = f"127.0.0.1:{DEFAULT_PORT}",
+    tls_cert: _TlsCertificate = None,
+    tls_key: _TlsKey = None,
     token_file: _TokenFile = None,
     state: Annotated[
         str | None,
@@ -340,6 +363,7 @@ def run(
         return Configuration(
             switch_timeout_s=switch_timeout_s,
             listen=address,
+            tls=server_context(tls_cert, tls_key),
             operators_token=operators_token(tokens),
             state=state_file(state, tokens, address),
             state_given=state is not None,
@@ -347,47 +371,23 @@ def run(
             proxies=parse_proxies(proxy or ()),
             idle_timeout_s=idle_timeout_s,
             program=program,
+            switch_tls=switch_tls(p4runtime_ca, p4runtime_cert, p4runtime_key),
             network=network,
             limits=limits,
             policy=check_policy(policy),
         )
 
-    with _errors():
-        configuration = configure()
+    with errors():
         log_to_stderr(log_level)
+        configuration = configure()
         crashed = asyncio.run(serve(configuration))
     if crashed:
         print("inagg-controller: ended by an internal error; its log above has the details", file=sys.stderr)
         raise typer.Exit(1)
 
 
-@app.command()
-def topology(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The topology file.")],
-    svg: Annotated[
-        Path | None, typer.Option(help="Draw the topology into this file, instead of listing it.")
-    ] = None,
-) -> None:
-    """Check a topology file and show what it describes."""
-    with _errors():
-        found = parse_topology(file)
-        if svg is None:
-            print(listing(found))
-        else:
-            try:
-                svg.write_text(draw(found))
-            except OSError as error:
-                raise ConfigurationError(f"cannot write {svg}: {error.strerror}") from error
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """End the command with one line for an error of the operator or of a switch."""
-    try:
-        yield
-    except (ConfigurationError, SwitchError) as error:
-        print(f"inagg-controller: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
+app.command()(commands.topology)
+app.command()(commands.certificates)
 
 
 def _given(context: typer.Context, names: Iterable[str]) -> list[str]:

@@ -3,6 +3,7 @@
 
 import ipaddress
 import math
+import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from inagg_controller.jobs.classes import JobClass
 from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.network import Network
 from inagg_controller.switch.program import Program
+from inagg_controller.tls import SwitchTls
 
 ONLY_SWITCH = "s1"
 NO_SWITCHES = Topology(())
@@ -42,12 +44,14 @@ _T = TypeVar("_T")
 class Configuration:
     """Everything that the command line configures.
 
-    proxies: addresses and networks whose X-Forwarded-For is believed. state: the file that keeps jobs; None: nothing
-    does. state_given: it must be there. program: None: there is no switch.
+    tls: of the API; None: it is HTTP. proxies: addresses and networks whose X-Forwarded-For is believed. state: the
+    file that keeps jobs; None: nothing does. state_given: it must be there. program: None: there is no switch.
+    switch_tls: of P4Runtime; None: it is not encrypted.
     """
 
     switch_timeout_s: float
     listen: tuple[str, int]
+    tls: ssl.SSLContext | None
     operators_token: str
     state: Path | None
     state_given: bool
@@ -55,6 +59,7 @@ class Configuration:
     proxies: tuple[str, ...]
     idle_timeout_s: float
     program: Program | None
+    switch_tls: SwitchTls | None
     network: Network
     limits: Limits
     policy: Policy

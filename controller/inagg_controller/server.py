@@ -16,6 +16,7 @@ from inagg_controller.configuration import Configuration
 from inagg_controller.errors import ConfigurationError
 from inagg_controller.http.api import create_app
 from inagg_controller.http.connections import Connections, limited_protocol, open_file_limit
+from inagg_controller.http.secured import secured
 from inagg_controller.jobs.record import RecordError
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.service import Service
@@ -117,7 +118,7 @@ def _switches(configuration: Configuration) -> Mapping[str, Switch]:
     if program is None:
         return {}
     return {
-        switch.name: P4RuntimeSwitch(switch.address, switch.device_id, program)
+        switch.name: P4RuntimeSwitch(switch.address, switch.device_id, program, configuration.switch_tls)
         for switch in configuration.network.topology.switches
     }
 
@@ -130,6 +131,7 @@ def _http_server(configuration: Configuration, service: Service) -> "_Server":
         per_host=min(configuration.connections_per_host, most // 2),
         idle_s=configuration.idle_timeout_s,
     )
+    protocol = limited_protocol(connections)
     return _Server(
         uvicorn.Config(
             create_app(service, configuration.operators_token, connections),
@@ -139,7 +141,7 @@ def _http_server(configuration: Configuration, service: Service) -> "_Server":
             ws="none",
             proxy_headers=bool(configuration.proxies),
             forwarded_allow_ips=list(configuration.proxies),
-            http=limited_protocol(connections),
+            http=protocol if configuration.tls is None else secured(protocol, configuration.tls, connections),
             timeout_keep_alive=math.ceil(configuration.idle_timeout_s),
             timeout_graceful_shutdown=_SHUTDOWN_S,
         )

@@ -34,13 +34,23 @@ class ControllerError(InaggError):
         self.url = url
 
 
+_HINT = "Is inagg-controller running there, and can this host reach it?"
+# By words in the cause, which are OpenSSL's and httpcore's.
+_HINTS = {
+    "certificate has expired": "Renew the controller's certificate (inagg-controller certificates).",
+    "not yet valid": "Compare this host's clock with the controller's.",
+    "is not valid for": "The controller's certificate must name the host of the URL (inagg-controller certificates).",
+    "CERTIFICATE_VERIFY_FAILED": "Set INAGG_CONTROLLER_CA to the certificate of the authority that signed it.",
+    "WRONG_VERSION_NUMBER": "The controller speaks HTTP there: the URL must begin with http://.",
+    "Server disconnected": "If the controller has --tls-cert, the URL must begin with https://.",
+}
+
+
 class ControllerUnreachableError(ControllerError, ConnectionError):
     """The controller did not answer in time."""
 
     def __init__(self, *, url: str, request: str, cause: str) -> None:
-        hint = "Is inagg-controller running there, and can this host reach it?"
-        if "CERTIFICATE_VERIFY_FAILED" in cause:
-            hint = "Set SSL_CERT_FILE to the certificate of the authority that signed it."
+        hint = next((hint for words, hint in _HINTS.items() if words in cause), _HINT)
         super().__init__(f"no answer from the controller at {url} to {request}: {cause}. {hint}", url=url)
         self.request = request
 

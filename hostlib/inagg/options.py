@@ -132,6 +132,13 @@ class Options(BaseModel):
         Field(description="URL of the controller, such as `http://10.0.0.254:9560`"),
         AfterValidator(_url),
     ] = None
+    controller_ca: Annotated[
+        Path | None,
+        Field(
+            description="file with the certificate of the authority that signed the controller's (PEM), for an `https` "
+            "URL; by default, the authorities that the system trusts, or those of `SSL_CERT_FILE`"
+        ),
+    ] = None
     lane_bits: Annotated[
         LaneBits,
         Field(description="bits of an element on the wire: 32, 16 or 8; the same on all ranks"),

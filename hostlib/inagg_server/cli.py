@@ -63,6 +63,15 @@ def run(
             show_default="/var/lib/inagg/controller.token for root, else ~/.local/state/inagg/controller.token",
         ),
     ] = None,
+    controller_ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="INAGG_CONTROLLER_CA",
+            help="The authority of the controller's certificate (PEM), for an https URL.",
+            show_default="those that the system trusts",
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
@@ -95,7 +104,7 @@ def run(
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
         try:
-            with ControlClient(controller, token=token) as client:
+            with ControlClient(controller, token=token, authority=controller_ca) as client:
                 ServerAgent(client, server, name, size).run(stopping, lambda: print("ready", flush=True))
         finally:
             server.close()

@@ -11,6 +11,7 @@ from p4.config.v1 import p4info_pb2
 from inagg_contract.aggregation import AGGREGATIONS, Aggregation
 from inagg_controller import service
 from inagg_controller.switch.program import Program, load_program
+from tests.controller.authorities import Authorities
 from tests.controller.fake_server import FakeServer
 from tests.controller.launching import CommandLine, Launcher
 from tests.controller.memory_switch import MemorySwitch
@@ -107,3 +108,8 @@ def launch(command_line: CommandLine) -> Iterator[Launcher]:
     launcher = Launcher(command_line)
     yield launcher
     launcher.close()
+
+
+@pytest.fixture(scope="session")
+def authorities(tmp_path_factory: pytest.TempPathFactory) -> Authorities:
+    return Authorities(tmp_path_factory.mktemp("authorities"))

@@ -407,7 +407,7 @@ def test_what_is_not_http_gets_a_problem_document_and_one_line_in_the_log(victim
         assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n"), answer
         assert b"Content-Type: application/problem+json" in head
         assert json.loads(body)["detail"] == (
-            "this is not a request of HTTP/1.1; the controller speaks no HTTPS"
+            "this is not a request of HTTP/1.1; an inagg-controller speaks HTTPS if it has --tls-cert"
         )
     counted = controller.as_(controller.token, "GET", "/metrics").text
     assert 'inagg_api_refusals_total{status="400"} 3' in counted

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The switch through p4runtime-shell, against a P4Runtime server in memory."""
 
-import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +26,7 @@ from inagg_controller.switch.entries import (
 )
 from inagg_controller.switch.program import Program, load_program
 from inagg_controller.switch.session import ELECTION_ID, Session
-from inagg_switch.p4runtime.server import SwitchServer, Tls
+from inagg_switch.p4runtime.server import SwitchServer
 from inagg_switch.ports import Ports
 from tests.controller.fake_server import FakeServer
 from tests.waiting import wait_until
@@ -376,23 +375,6 @@ def test_a_switch_that_does_not_answer_is_not_said_to_have_another_device_id(
         ),
     ):
         P4RuntimeSwitch(f"unix:{tmp_path}/p.sock", 2, program).connect(nothing)
-
-
-def test_a_switch_that_expects_tls_is_named_as_such(tmp_path: Path, program: Program) -> None:
-    command = (
-        "openssl req -x509 -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -days 1 -subj /CN=switch"
-    )
-    files = {"-keyout": tmp_path / "key.pem", "-out": tmp_path / "certificate.pem"}
-    options = [str(word) for option in files.items() for word in option]
-    subprocess.run([*command.split(), *options], check=True, capture_output=True, timeout=60)
-    tls = Tls(certificate=files["-out"], key=files["-keyout"])
-    server = SwitchServer(Ports([]), device_id=1, address="127.0.0.1:0", tls=tls)
-    server.start()
-    try:
-        with pytest.raises(SwitchRefusedError, match="expects TLS, which the controller does not support"):
-            P4RuntimeSwitch(f"127.0.0.1:{server.port}", 1, program).connect(nothing)
-    finally:
-        server.stop()
 
 
 def test_a_switch_that_a_higher_controller_has_left_is_taken_with_a_higher_election_id(

@@ -178,7 +178,7 @@ def test_another_file_may_be_named(tmp_path: Path) -> None:
         ("lane_bits = 12", r"inagg\.toml: lane_bits: Input should be 8, 16 or 32 \(got 12\)"),
         ("seed = true", r"inagg\.toml: seed: true and false are not values of this setting \(got True\)"),
         ("slots = ", r"inagg\.toml: Invalid value"),
-        ("[inagg]", r"inagg\.toml: inagg: is not a setting; settings are controller, lane_bits"),
+        ("[inagg]", r"inagg\.toml: inagg: is not a setting; settings are controller, controller_ca"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_named_with_the_file(tmp_path: Path, text: str, message: str) -> None:

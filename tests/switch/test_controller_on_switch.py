@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,6 +27,7 @@ from inagg.membership.heartbeat import Failure
 from inagg.membership.multicast import open_socket
 from inagg_contract.constants import EXPONENT_CHECK
 from inagg_contract.documents import Endpoint, JobStatus, PacketCount
+from inagg_controller.certificates import issue
 from tests import INAGG_P4
 from tests.controller.heartbeats import Rank, make_heartbeat
 from tests.switch.network import MakeNetwork, Network
@@ -77,11 +79,19 @@ class Testbed:
 
     __test__ = False
 
-    def __init__(self, network: Network, switch_command: list[str], files: Files, token_file: Path) -> None:
+    def __init__(
+        self,
+        network: Network,
+        switch_command: list[str],
+        files: Files,
+        token_file: Path,
+        controller_options: Sequence[str] = (),
+    ) -> None:
         self.network = network
         self.token_file = token_file
         self.switch_command = switch_command
         self.files = files
+        self.controller_options = controller_options
 
     def start_switch(self) -> None:
         self.switch = self.network.start(self.network.switch, *self.switch_command)
@@ -109,7 +119,7 @@ class Testbed:
                 "--host-address",
                 f"127.0.0.1={self.network.ip(port)}",
             ]  # the tests register for the hosts
-        command = [sys.executable, "-m", "inagg_controller", *words]
+        command = [sys.executable, "-m", "inagg_controller", *words, *self.controller_options]
         self.controller = self.network.start_and_wait(self.network.switch, *command)
 
     def client(self) -> ControlClient:
@@ -175,20 +185,51 @@ def testbed(
     request: pytest.FixtureRequest, network: MakeNetwork, switch_command: list[str], tmp_path: Path
 ) -> Iterator[Testbed]:
     """A testbed of 2 hosts, with switch and controller running; this thread is in the switch's namespace."""
+    made, command, files = parts(request, network, switch_command)
+    with running(Testbed(made, command, files, tmp_path / "controller.token")) as testbed:
+        yield testbed
+
+
+@pytest.fixture(params=["model", pytest.param("bmv2", marks=pytest.mark.bmv2)])
+def secured(
+    request: pytest.FixtureRequest, network: MakeNetwork, switch_command: list[str], tmp_path: Path
+) -> Iterator[Testbed]:
+    """The same, with certificates for P4Runtime on both sides."""
+    issue(tmp_path, switches={"s1": ["127.0.0.1"]}, days=1, now=datetime.now(UTC))
+    names = ("ca.pem", "switch-s1.pem", "switch-s1.key", "controller.pem", "controller.key")
+    ca, certificate, key, own, own_key = (str(tmp_path / name) for name in names)
+    made, command, files = parts(request, network, switch_command)
+    if request.param == "model":
+        command += ["--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", ca]
+    else:
+        command += ["--grpc-server-ssl", "--grpc-server-with-client-auth", "--grpc-server-cacert", ca]
+        command += ["--grpc-server-cert", certificate, "--grpc-server-key", key]
+    options = ["--p4runtime-ca", ca, "--p4runtime-cert", own, "--p4runtime-key", own_key]
+    with running(Testbed(made, command, files, tmp_path / "controller.token", options)) as testbed:
+        yield testbed
+
+
+def parts(
+    request: pytest.FixtureRequest, network: MakeNetwork, switch_command: list[str]
+) -> tuple[Network, list[str], Files]:
+    """A network of 2 hosts, the command of the fixture's switch, and the program's files for it."""
     if request.param == "model":
         made = network(2)
         command = [*switch_command, "run", *made.port_arguments, "--grpc", GRPC]
-        files = request.getfixturevalue("compiled_by_model")
-    else:
-        files = request.getfixturevalue("compiled_by_p4c")
-        made = network(2)
-        ports = [f"{port}@{made.port_interface(port)}" for port in (1, 2)]
-        interfaces = [word for port in ports for word in ("-i", port)]
-        command = ["simple_switch_grpc", "--no-p4", "--device-id", "1", *interfaces, "--"]
-        command += ["--grpc-server-addr", GRPC]
-    testbed = Testbed(made, command, files, tmp_path / "controller.token")
+        return made, command, request.getfixturevalue("compiled_by_model")
+    files = request.getfixturevalue("compiled_by_p4c")
+    made = network(2)
+    ports = [f"{port}@{made.port_interface(port)}" for port in (1, 2)]
+    interfaces = [word for port in ports for word in ("-i", port)]
+    command = ["simple_switch_grpc", "--no-p4", "--device-id", "1", *interfaces, "--"]
+    return made, [*command, "--grpc-server-addr", GRPC], files
+
+
+@contextlib.contextmanager
+def running(testbed: Testbed) -> Iterator[Testbed]:
+    """Starts switch and controller; this thread is in the switch's namespace."""
     testbed.start_switch()
-    with made.inside(made.switch):
+    with testbed.network.inside(testbed.network.switch):
         testbed.start_controller()
         yield testbed
 
@@ -218,6 +259,21 @@ def test_results_go_to_the_addresses_that_the_workers_registered(testbed: Testbe
             "completed": {2: ONE_PACKET},
             "result_sent": {1: ONE_PACKET, 2: ONE_PACKET},
         }
+
+
+def test_a_job_runs_on_a_switch_that_admits_only_clients_with_a_certificate(secured: Testbed) -> None:
+    with secured.client() as client, secured.worker_socket(1) as first, secured.worker_socket(2) as second:
+        sockets = [first, second]
+        job = secured.register_all(client, client.create_job(2, 4), sockets)
+        for rank, endpoint in enumerate(sockets):
+            endpoint.sendto(exponent_packet(job, rank, 0, 100 + rank), AGGREGATOR)
+        for endpoint in sockets:
+            assert HEADER.unpack(endpoint.recv(2048))[3] == 101
+    with grpc.insecure_channel(GRPC) as channel, pytest.raises(grpc.RpcError) as refused:
+        p4runtime_pb2_grpc.P4RuntimeStub(channel).Capabilities(
+            p4runtime_pb2.CapabilitiesRequest(), timeout=10
+        )
+    assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
 def test_results_go_to_the_group_address_until_the_job_changes_to_unicast(testbed: Testbed) -> None:

@@ -41,7 +41,7 @@ _NOT_HTTP = _refusal(
     HTTPStatus.BAD_REQUEST,
     "invalid-request",
     "Invalid request",
-    "this is not a request of HTTP/1.1; the controller speaks no HTTPS",
+    "this is not a request of HTTP/1.1; an inagg-controller speaks HTTPS if it has --tls-cert",
 )
 
 

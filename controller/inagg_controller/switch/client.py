@@ -21,6 +21,7 @@ from inagg_controller.errors import SwitchError, SwitchRefusedError, SwitchUnrea
 from inagg_controller.switch.entries import ADMISSION, DISPLACEMENT, Entity, MulticastGroup, TableEntry
 from inagg_controller.switch.program import Program
 from inagg_controller.switch.session import Session, probe, taken, translated
+from inagg_controller.tls import SwitchTls
 
 _context_lock = threading.Lock()  # of sh.context
 sh.global_options["verbose"] = False
@@ -85,13 +86,17 @@ class Switch(Protocol):
 
 
 class P4RuntimeSwitch:
-    """A switch behind a P4Runtime server at `address`, "host:port" or "unix:path"."""
+    """A switch behind a P4Runtime server at `address`, "host:port" or "unix:path".
 
-    def __init__(self, address: str, device_id: int, program: Program) -> None:
+    tls: for "host:port"; None: without encryption.
+    """
+
+    def __init__(self, address: str, device_id: int, program: Program, tls: SwitchTls | None = None) -> None:
         self.address = address
         self.threads = 1
         self._device_id = device_id
         self._program = program
+        self._tls = tls
         self._client: Session | None = None
         self._context = Context()
         self._present: set[object] = set()
@@ -105,9 +110,9 @@ class P4RuntimeSwitch:
     ) -> bool:
         """See Switch. Raises SwitchTakenError if another controller is primary."""
         self.close()
-        probe(self.address)
+        probe(self.address, self._tls)
         with translated(self.address):
-            client = Session(self._device_id, self.address)
+            client = Session(self._device_id, self.address, self._tls)
         try:
             with translated(self.address):
                 kept = keep and client.cookie() == self._program.cookie

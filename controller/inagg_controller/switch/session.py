@@ -2,7 +2,7 @@
 """A connection to a P4Runtime server: p4runtime-shell's client with deadlines and with errors as SwitchError.
 
 The shell's client is made for an interactive prompt: it exits the process where a library raises, and waits without a
-deadline. `Session` raises instead and gives every RPC a deadline.
+deadline. `Session` raises instead and gives every RPC a deadline. It does not check the files of TLS: `probe` does.
 """
 
 import socket
@@ -18,10 +18,18 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from p4runtime_sh.p4runtime import (
     P4RuntimeClient,
     P4RuntimeException,
+    SSLOptions,
 )
 
-from inagg_controller.errors import SwitchError, SwitchRefusedError, SwitchTakenError, SwitchUnreachableError
+from inagg_controller.errors import (
+    ConfigurationError,
+    SwitchError,
+    SwitchRefusedError,
+    SwitchTakenError,
+    SwitchUnreachableError,
+)
 from inagg_controller.switch.program import Program
+from inagg_controller.tls import SwitchTls
 from inagg_p4runtime.cells import CounterCell, read_counters
 from inagg_p4runtime.names import THREADS
 
@@ -38,6 +46,8 @@ _RPC_TIMEOUT_S = 10.0
 _PUSH_TIMEOUT_S = 300.0
 _CLOSE_TIMEOUT_S = 2.0
 
+_LOCAL = "unix:"
+
 # Status codes of a lost connection, not of a wrong request.
 _UNREACHABLE = (
     grpc.StatusCode.UNAVAILABLE,
@@ -49,9 +59,13 @@ _UNREACHABLE = (
 class Session(P4RuntimeClient):  # type: ignore[misc]
     """A P4Runtime client that is the switch's primary controller. All methods raise grpc.RpcError; see `translated`."""
 
-    def __init__(self, device_id: int, address: str) -> None:
+    def __init__(self, device_id: int, address: str, tls: SwitchTls | None = None) -> None:
         self._address = address
-        super().__init__(device_id, address, ELECTION_ID)
+        options = None
+        if tls is not None and not _is_local(address):
+            own = (None if path is None else str(path) for path in (tls.certificate, tls.key))
+            options = SSLOptions(False, str(tls.authority), *own)
+        super().__init__(device_id, address, ELECTION_ID, ssl_options=options)
 
     def set_up_stream(self) -> None:
         """Start the stream, the only call without a deadline."""
@@ -106,7 +120,9 @@ class Session(P4RuntimeClient):  # type: ignore[misc]
         if code == grpc.StatusCode.INVALID_ARGUMENT:  # of what it checks, only the election id can be wrong
             return SwitchTakenError(f"{switch} refuses the session, another controller has one: {details}")
         if code == grpc.StatusCode.UNAVAILABLE and _expects_tls(self._address):
-            return SwitchRefusedError(f"{switch} expects TLS, which the controller does not support")
+            return SwitchRefusedError(
+                f"{switch} expects TLS: give the controller --p4runtime-ca, --p4runtime-cert and --p4runtime-key"
+            )
         return SwitchUnreachableError(f"{switch} has ended the session: {code.name}: {details}")
 
     def write_batch(self, request: Any) -> dict[int, Any]:
@@ -206,30 +222,73 @@ def _limited(details: Any) -> _CallDetails:
     )
 
 
-def probe(address: str) -> None:
-    """Raise SwitchUnreachableError at once if nothing listens; gRPC would back off first."""
-    kind, _, path = address.partition(":")
-    host, _, port = address.rpartition(":")
+def probe(address: str, tls: SwitchTls | None = None) -> None:
+    """Raise SwitchUnreachableError at once if nothing listens; gRPC would back off first.
+
+    With TLS, raise SwitchRefusedError if one side refuses the other's certificate, which gRPC would not explain. An
+    address of this machine's file system needs no TLS.
+    """
     try:
-        if kind == "unix":
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(path)
-        else:
-            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
+        if _is_local(address):
+            with socket.socket(socket.AF_UNIX) as local:
+                local.connect(address.removeprefix(_LOCAL))
+            return
+        with _connect(address) as connection:
+            if tls is not None:
+                _shake_hands(connection, address, tls)
     except OSError as error:
         raise SwitchUnreachableError(f"no switch at {address}: {error.strerror or error}") from error
 
 
+def _is_local(address: str) -> bool:
+    return address.startswith(_LOCAL)
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
+def _connect(address: str) -> socket.socket:
+    return socket.create_connection((_host(address), int(address.rpartition(":")[2])), _CONNECT_TIMEOUT_S)
+
+
+def _shake_hands(connection: socket.socket, address: str, tls: SwitchTls) -> None:
+    """Raise SwitchRefusedError if there is no TLS session with the switch."""
+    switch = f"the switch at {address}"
+    try:
+        with tls.context().wrap_socket(connection, server_hostname=_host(address)) as secured:
+            # In TLS 1.3 a server refuses the client's certificate after the client's part of the handshake. A server of
+            # gRPC that does not refuse it begins to speak (RFC 9113, 3.4).
+            if secured.recv(1):
+                return
+            problem = "it closes the connection"
+    except ConfigurationError as error:  # a file has changed since the controller began
+        raise SwitchRefusedError(f"{switch}: {error}") from error
+    except ssl.SSLCertVerificationError as error:
+        raise SwitchRefusedError(
+            f"the certificate of {switch} is not valid here: {error.verify_message.rstrip('.')} (--p4runtime-ca "
+            f"{tls.authority})"
+        ) from error
+    except ssl.SSLError as error:
+        if error.reason == "WRONG_VERSION_NUMBER":
+            raise SwitchRefusedError(f"{switch} does not speak TLS: leave out --p4runtime-ca") from error
+        problem = str(error.reason or error)
+    except ConnectionResetError as error:
+        problem = error.strerror or "reset"
+    own = (
+        "it was given no --p4runtime-cert"
+        if tls.certificate is None
+        else f"--p4runtime-cert {tls.certificate}"
+    )
+    raise SwitchRefusedError(f"{switch} refuses the controller's certificate ({own}): {problem}")
+
+
 def _expects_tls(address: str) -> bool:
     """Whether a TLS server listens at HOST:PORT."""
-    host, _, port = address.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with (
-            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S) as connection,
-            context.wrap_socket(connection),
-        ):
+        with _connect(address) as connection, context.wrap_socket(connection):
             return True
     except (OSError, ValueError):  # ssl.SSLError is an OSError; ValueError: a UNIX socket's path
         return False

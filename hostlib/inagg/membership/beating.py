@@ -82,7 +82,7 @@ class _Loop:
 
     def __init__(self, first: Member) -> None:
         self._times = first.times
-        self._url = first.client.base_url
+        self._url, self._authority = first.client.base_url, first.client.authority
         self._client: ControlClient | None = None  # of several members together
         self._members: list[Member] = []
         self._over = threading.Event()
@@ -131,7 +131,7 @@ class _Loop:
 
     def _send(self, together: Sequence[tuple[Member, Report]]) -> None:
         if self._client is None:
-            self._client = ControlClient(self._url)
+            self._client = ControlClient(self._url, authority=self._authority)
         beats = [
             (member.who.job, member.who.rank, member.client.secret(member.who.job), report)
             for member, report in together

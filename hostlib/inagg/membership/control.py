@@ -14,6 +14,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ import httpx
 from pydantic import BaseModel
 
 from inagg.base_errors import (
+    ConfigurationError,
     ControllerError,
     ControllerForbiddenError,
     ControllerRefusedError,
@@ -96,12 +98,21 @@ _MOST_CALLS_BYTES = MOST_BODY_BYTES - 48_576
 _SECRET = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
-def _trusted(url: str) -> ssl.SSLContext | bool:
-    """Whose certificates an HTTPS URL may have: those of the system, or of SSL_CERT_FILE and SSL_CERT_DIR.
+def _trusted(url: str, authority: Path | None) -> ssl.SSLContext | bool:
+    """Whose certificates an HTTPS URL may have: of the authority in this file only, else of the system's.
 
-    The last two are how an operator's own authority is named. httpx would take the authorities of certifi.
+    The system's are those of SSL_CERT_FILE and SSL_CERT_DIR where these are set. httpx would take those of certifi.
     """
-    return ssl.create_default_context() if urlsplit(url).scheme == "https" else False
+    if urlsplit(url).scheme != "https":
+        return False
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except OSError as error:  # ssl.SSLError is one
+        problem = "no certificate in PEM form" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigurationError(
+            f"controller_ca {authority}: {problem}; it must be the certificate of the authority that signed the "
+            "controller's"
+        ) from error
 
 
 class ControlClient:
@@ -111,11 +122,14 @@ class ControlClient:
     same for the requests of a group that starts, by default timeout_s; but a controller that takes no connection is
     given up after timeout_s.
     token: the operator's. Without it a client may create jobs, and use jobs whose secret it knows: those that it has
-    created, and those given to `learn_secret`. source: the address of this host that its connections come from; by
-    default, the one that the route to the controller has. transport: replaces the network in tests.
+    created, and those given to `learn_secret`. authority: the file with the certificate of the authority that signed
+    the controller's, for an https URL; by default, the system's authorities. source: the address of this host that its
+    connections come from; by default, the one that the route to the controller has. transport: replaces the network in
+    tests.
 
     Every method raises ControllerUnreachableError if no answer comes in time, and ControllerRefusedError if the
     controller answers with an error. If a secret is missing or wrong, that is its subclass ControllerForbiddenError.
+    The constructor raises ConfigurationError if `authority` cannot be read.
     """
 
     def __init__(
@@ -125,12 +139,14 @@ class ControlClient:
         *,
         setup_s: float | None = None,
         token: str | None = None,
+        authority: Path | None = None,
         source: str | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.timeout_s = timeout_s
         self.setup_s = timeout_s if setup_s is None else setup_s
+        self.authority = authority
         self._token = token
         self._secrets: dict[int, str] = {}
         self._closed = False
@@ -138,7 +154,7 @@ class ControlClient:
         # the environment: they do not lead to a controller on the training network.
         self._own_transport = transport is None
         self._transport = transport or httpx.HTTPTransport(
-            verify=_trusted(base_url),
+            verify=_trusted(base_url, authority),
             trust_env=False,
             socket_options=ending_in_silence(_SILENT_S),
             local_address=source,
@@ -251,7 +267,9 @@ class ControlClient:
         except ControllerRefusedError as refused:
             if refused.kind != FOREIGN_ADDRESS or not self._own_transport:
                 raise
-            with ControlClient(self.base_url, self.timeout_s, setup_s=self.setup_s, source=ip) as there:
+            with ControlClient(
+                self.base_url, self.timeout_s, setup_s=self.setup_s, authority=self.authority, source=ip
+            ) as there:
                 there.learn_secret(job, self.secret(job))
                 try:
                     document = there._request("POST", path, job=job, body=body, timeout_s=self.setup_s)
@@ -438,7 +456,7 @@ class ControlClient:
     def shared_with(self) -> tuple[object, ...]:
         """Equal for clients that could send one another's requests."""
         standard = type(self) is ControlClient and self._own_transport
-        return (os.getpid(), self.base_url) if standard else (os.getpid(), id(self))
+        return (os.getpid(), self.base_url, self.authority) if standard else (os.getpid(), id(self))
 
     def attend(self, job: int, rank: int, interval_s: float) -> Presence:
         """Open the connection by which the controller sees that this process lives (docs/protocol.md, 6.3).

@@ -68,7 +68,9 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
     address: str | None = None
     session: Session | None = None
     with contextlib.ExitStack() as undo:
-        client = ControlClient(options.controller, setup_s=options.setup_timeout_s)
+        client = ControlClient(
+            options.controller, setup_s=options.setup_timeout_s, authority=options.controller_ca
+        )
         undo.callback(client.close)
         # Another rank mostly takes less: its requests, the wait for registrations, the wait for packets.
         patience = timedelta(seconds=3 * options.setup_timeout_s)

@@ -56,6 +56,14 @@ TokenFileOption = Annotated[
     Path | None,
     typer.Option(help="The operator's token for --controller; by default where the controller keeps it."),
 ]
+ControllerCaOption = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="INAGG_CONTROLLER_CA",
+        metavar="FILE",
+        help="The authority of the controller's certificate, for an https URL.",
+    ),
+]
 
 
 @app.command()
@@ -64,6 +72,7 @@ def status(
     run: RunOption = None,
     controller: ControllerOption = None,
     token_file: TokenFileOption = None,
+    controller_ca: ControllerCaOption = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds over which rates are measured.")] = 1.0,
     ended: Annotated[bool, typer.Option("--all", help="Show jobs that have ended, too.")] = False,
@@ -96,7 +105,8 @@ def status(
                 )
             from inagg_testbed.network.control import ControllerClient
 
-            client = ControllerClient(token_file or default_token_file(), url=controller)
+            token = token_file or default_token_file()
+            client = ControllerClient(token, url=controller, authority=controller_ca)
             documents = _documents_of_controller(controller, client, interval)
             rendered = state.rendered_controller
         if not watch:

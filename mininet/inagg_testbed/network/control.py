@@ -9,6 +9,7 @@ import ctypes
 import http.client
 import json
 import os
+import ssl
 import threading
 import urllib.error
 import urllib.request
@@ -86,14 +87,23 @@ class ControllerClient:
     """Makes requests to a controller (docs/controller-api.md) as its operator.
 
     token_file: the file in which the controller keeps the operator's token. pid: of a process in the controller's
-    network namespace; None: it is reached from here. All methods raise ControllerRefusedError and
-    ControllerUnreachableError.
+    network namespace; None: it is reached from here. authority: the file with the certificate of the authority that
+    signed the controller's, for an https URL; by default, the system's authorities. All methods raise
+    ControllerRefusedError and ControllerUnreachableError.
     """
 
-    def __init__(self, token_file: Path, *, url: str = CONTROLLER_URL, pid: int | None = None) -> None:
+    def __init__(
+        self,
+        token_file: Path,
+        *,
+        url: str = CONTROLLER_URL,
+        pid: int | None = None,
+        authority: Path | None = None,
+    ) -> None:
         self._token_file = token_file
         self._url = url.rstrip("/")
         self._pid = pid
+        self._authority = authority
         self._hint = "is inagg-controller running there?" if pid is None else _OF_TESTBED
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
@@ -105,7 +115,7 @@ class ControllerClient:
         token = _token(self._token_file)
 
         def ask() -> Any:
-            return _request(method, self._url + path, body, token, self._hint)
+            return _request(method, self._url + path, body, token, self._hint, self._authority)
 
         return ask() if self._pid is None else call_in_network_namespace(self._pid, ask)
 
@@ -198,12 +208,15 @@ def _token(path: Path) -> str:
         ) from error
 
 
-def _request(method: str, url: str, body: Any, token: str, hint: str = _OF_TESTBED) -> Any:
+def _request(
+    method: str, url: str, body: Any, token: str, hint: str = _OF_TESTBED, authority: Path | None = None
+) -> Any:
     data = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
     request = urllib.request.Request(url, data=data, method=method, headers=headers)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
+        trusted = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=authority))
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), trusted)
         with opener.open(request, timeout=_TIMEOUT_S) as answer:
             text = answer.read()
     except urllib.error.HTTPError as error:

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """If a job cannot be set up on the switch, all ranks raise or all ranks sum with gloo, as `fallback` says."""
 
-import json
-import os
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -19,43 +16,9 @@ from inagg.membership.assembly import Assembly
 from inagg.membership.join import join
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
-from tests import forks
 from tests.controller.launching import CommandLine, Launcher, read_line
 from tests.free_ports import free_port
-from tests.hostlib.gloo_output import without_gloo
-
-WORKER = Path(__file__).with_name("fallback_worker.py")
-RANKS = 2
-
-
-def run_ranks(*of_rank: dict[str, str], **environment: str) -> list[tuple[dict[str, Any], str]]:
-    """Runs ranks whose controller's address has no listener; returns what each rank printed, and its log.
-
-    of_rank: environment variables of each rank. environment: those of all ranks.
-    """
-    shared = {
-        **os.environ,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "WORLD_SIZE": str(RANKS),
-        "INAGG_CONTROLLER": f"http://127.0.0.1:{free_port()}",
-        **environment,
-    }
-    processes = [
-        forks.start_piped(
-            *(sys.executable, str(WORKER)),
-            modules=forks.OF_RANKS,
-            environment={**shared, "RANK": str(rank), **own},
-        )
-        for rank, own in enumerate(of_rank or [{}] * RANKS)
-    ]
-    try:
-        outputs = [process.communicate(timeout=60) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    return [(json.loads(without_gloo(output)), log) for output, log in outputs]
+from tests.hostlib.membership.two_ranks import RANKS, run_ranks
 
 
 def test_every_rank_raises_and_the_message_names_the_rank_with_the_problem() -> None:

@@ -79,5 +79,5 @@ def test_an_unknown_authority_is_refused_with_what_to_do(url: str) -> None:
         client.health()
     assert "certificate verify failed" in str(refused.value)
     assert str(refused.value).endswith(
-        "Set SSL_CERT_FILE to the certificate of the authority that signed it."
+        "Set INAGG_CONTROLLER_CA to the certificate of the authority that signed it."
     )

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of inagg-controller that do not need a running one."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inagg_controller.certificates import issue
+from inagg_controller.configuration import parse_topology
+from inagg_controller.errors import ConfigurationError, SwitchError
+from inagg_controller.fabric.drawing import draw, listing
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """End the command with one line for an error of the operator or of a switch."""
+    try:
+        yield
+    except (ConfigurationError, SwitchError) as error:
+        print(f"inagg-controller: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+def topology(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The topology file.")],
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw the topology into this file, instead of listing it.")
+    ] = None,
+) -> None:
+    """Check a topology file and show what it describes."""
+    with errors():
+        found = parse_topology(file)
+        if svg is None:
+            print(listing(found))
+        else:
+            try:
+                svg.write_text(draw(found))
+            except OSError as error:
+                raise ConfigurationError(f"cannot write {svg}: {error.strerror}") from error
+
+
+def certificates(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the authority.")],
+    api: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST", help="Name or address of the API's host. May be given several times."),
+    ] = None,
+    switch: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=HOST",
+            help="A switch, and the name or address in its P4Runtime address. May be given "
+            "several times, also for one switch.",
+        ),
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="How long the certificates are valid.")] = 365,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the authority. All parts must then get the new ca.pem.")
+    ] = False,
+) -> None:
+    """Make or renew the certificates of HTTPS and P4Runtime.
+
+    The first run makes the authority that signs them.
+
+    Example: inagg-controller certificates pki --api 10.0.0.254 --switch leaf1=192.0.2.11
+    """
+    with errors():
+        switches: dict[str, list[str]] = {}
+        for text in switch or ():
+            name, separator, host = text.partition("=")
+            if not separator:
+                raise ConfigurationError(f"--switch {text} is not of the form leaf1=192.0.2.11")
+            switches.setdefault(name, []).append(host)
+        for one in issue(
+            folder, api=api or (), switches=switches, days=days, now=datetime.now(UTC), new_authority=force
+        ):
+            purpose = f" for {', '.join(one.hosts)}" if one.hosts else ""
+            print(f"{one.path}{purpose}, until {one.until:%Y-%m-%d}")
