@@ -174,6 +174,9 @@ class TableEntries:
     def read(self, table: int, with_counters: bool, /) -> list[bytes]:
         """ReadResponses with all of a table's entries."""
 
+def drop_capabilities() -> None:
+    """Give up what a switch does not need, on this thread. See `inagg_switch.ports.drop_capabilities`."""
+
 def run_bench(
     api_address: int,
     handle: int,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from inagg_switch import _ports
 from inagg_switch._ports import PacketLoop
 from inagg_switch.errors import SwitchError
 from inagg_switch.fan_out import FanOutDevices
@@ -114,6 +115,17 @@ class PortOptions:
     captures_by_interface: bool = False
     # Threads that receive, run the program and send. None: as many as suit the processors.
     threads: int | None = 1
+
+
+def drop_capabilities() -> None:
+    """Keep only the capabilities that open ports need, and CAP_DAC_OVERRIDE (native/ports/capabilities.cpp).
+
+    Threads have capabilities of their own: call it before the process has a second one. Raises PortError.
+    """
+    try:
+        _ports.drop_capabilities()
+    except OSError as error:
+        raise PortError(f"cannot give up capabilities: {error.strerror}") from None
 
 
 def threads_of(options: PortOptions, ports: int) -> int:

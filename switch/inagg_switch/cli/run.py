@@ -163,13 +163,17 @@ def run(
     metrics: _Metrics = None,
     log_level: _LogLevel = "info",
 ) -> None:
-    """Run a switch until SIGINT or SIGTERM. Prints "ready" when it serves. Needs CAP_NET_RAW."""
+    """Run a switch until SIGINT or SIGTERM. Prints "ready" when it serves. Needs CAP_NET_RAW.
+
+    It gives up all other capabilities but CAP_NET_ADMIN, which --fan-out needs, and of root CAP_DAC_OVERRIDE.
+    """
     from inagg_switch.console.interpreter import Interpreter
     from inagg_switch.console.server import ConsoleServer
     from inagg_switch.p4runtime.server import SwitchServer
-    from inagg_switch.ports import PortOptions, Ports, PortSpec, threads_of
+    from inagg_switch.ports import PortOptions, Ports, PortSpec, drop_capabilities, threads_of
     from inagg_switch.switch import Switch
 
+    drop_capabilities()
     _configure_logging(log_level)
     tls = _tls(tls_certificate, tls_key, tls_client_ca)
     specs = [PortSpec.parse(text) for text in port]

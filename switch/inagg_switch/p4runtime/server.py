@@ -165,7 +165,8 @@ class SwitchServer:
                 self.port = self._server.add_secure_port(address, tls.credentials())
         except RuntimeError as error:
             raise ServerError(
-                f"cannot serve at {address}: the address is in use, or not an address of this machine"
+                f"cannot serve at {address}: the address is in use, or not an address of this machine, or its port is "
+                "below net.ipv4.ip_unprivileged_port_start"
             ) from error
 
     def _compile(self, source: str) -> Switch:

@@ -144,11 +144,16 @@ def open_switch(
 
 
 def start_switch(
-    net: Network, command: list[str], folder: Path, connect: Connect, *options: str
+    net: Network,
+    command: list[str],
+    folder: Path,
+    connect: Connect,
+    *options: str,
+    program: Path = INAGG_P4,
 ) -> subprocess.Popen[str]:
-    """The process `inagg-switch run` with p4/inagg.p4, which floods broadcasts."""
+    """The process `inagg-switch run` with a program that floods broadcasts."""
     address = f"unix:{folder}/s.sock"
-    arguments = ["run", str(INAGG_P4), *net.port_arguments, "--grpc", address, *options]
+    arguments = ["run", str(program), *net.port_arguments, "--grpc", address, *options]
     process = net.start_and_wait(net.switch, *command, *arguments)
     lead = connect(address)
     lead.arbitrate()

@@ -16,6 +16,7 @@
 #include <tuple>
 
 #include "ports/bench.hpp"
+#include "ports/capabilities.hpp"
 #include "ports/control/arrays.hpp"
 #include "ports/control/control.hpp"
 #include "ports/control/entries.hpp"
@@ -432,6 +433,7 @@ std::pair<double, uint64_t> run_bench(uintptr_t api, uintptr_t handle, uint32_t 
 NB_MODULE(_ports, module) {
     nb::register_exception_translator(&translate_system_error);
     module.def("run_bench", &run_bench);
+    module.def("drop_capabilities", &ports::drop_capabilities);
     bind_packet_loop(module);
     bind_control(module);
     bind_entries(module);
