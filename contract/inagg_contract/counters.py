@@ -13,3 +13,6 @@ PORT_COUNTERS = frozenset(
         *("slot_freed", "slot_taken", "source_refused", "stale", "started", "vlan_tagged", "wrong_epoch"),
     }
 )
+
+# Of these, what a port counts because its host sends what no host may: other stations' addresses, VLAN tags, beacons.
+EDGE_REFUSALS = ("aggregator_forged", "beacon_refused", "source_refused", "vlan_tagged")

@@ -705,10 +705,22 @@ class JobList(Answer):
     jobs: list[JobStatus]
 
 
+class PortRefusals(Answer):
+    """Packets that an edge port of a switch has refused because a host must not send them (docs/counters.md).
+
+    packets: by counter, since the controller began. ago_s: seconds since the controller saw the last ones.
+    """
+
+    port: int
+    packets: dict[str, NonNegative]
+    ago_s: float
+
+
 class SwitchHealth(Answer):
     """A switch. error: why it is not connected. slot_versions: those that jobs can lease, without the shared slots.
 
-    free_slot_versions: number of those not leased.
+    free_slot_versions: number of those not leased. refusals: of the ports that have refused packets in the last ten
+    minutes.
     """
 
     name: str
@@ -717,6 +729,7 @@ class SwitchHealth(Answer):
     slot_versions: int
     free_slot_versions: int
     aggregator: Aggregator
+    refusals: tuple[PortRefusals, ...] = ()
 
 
 class LinkHealth(Answer):

@@ -93,6 +93,10 @@ class SwitchCounts:
             )
         return await self._of_connected(ManagedSwitch.read_counters, failed=failed)
 
+    async def edge_refusals(self) -> Mapping[str, Mapping[str, Mapping[int, Count]]]:
+        """What edge ports of the connected switches have refused, without zeros: switch -> counter -> port -> count."""
+        return await self._of_connected(ManagedSwitch.read_edge_refusals)
+
     async def admitted(self) -> Mapping[str, Mapping[tuple[int, int], Count]]:
         """Contributions that the connected switches have admitted: switch -> (job, member number) -> count."""
         return await self._of_connected(ManagedSwitch.read_admitted)

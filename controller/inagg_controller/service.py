@@ -50,6 +50,7 @@ from inagg_controller.link_watch import LinkWatch
 from inagg_controller.managed import ManagedSwitch
 from inagg_controller.network import Network
 from inagg_controller.publishing import Publisher
+from inagg_controller.refusal_watch import RefusalWatch
 from inagg_controller.state_file import StateFile
 from inagg_controller.switch.client import Switch
 from inagg_controller.switch.entries import (
@@ -113,6 +114,7 @@ class Service:
         self._on_crash = on_crash
         self._publisher = Publisher(jobs, state)
         self.link_watch = LinkWatch(self.links, jobs, self.switches, self._publisher, clock)
+        self.refusal_watch = RefusalWatch(self.counts, clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._attended: set[asyncio.Timeout] = set()
 
@@ -140,7 +142,8 @@ class Service:
         self.jobs.changing.begin_anew(self._clock())
         driver = EffectDriver(self.jobs, self.switches, self.counts, self._publisher, self._clock)
         keepers = (connection.keep_connected for connection in connections)
-        for body in (self._tick_on, driver.carry_out_effects, self.link_watch.watch_links, *keepers):
+        watches = (self.link_watch.watch_links, self.refusal_watch.watch_refusals)
+        for body in (self._tick_on, driver.carry_out_effects, *watches, *keepers):
             task = asyncio.create_task(body(), name=body.__name__)
             task.add_done_callback(self._task_ended)
             self._tasks.append(task)

@@ -13,7 +13,8 @@ class MemorySwitch:
     """Keeps the entities that are inserted. A test sees a batch, which the service sends from a thread, whole or not.
 
     refuse, refuse_removal: entities that are refused. away: every call fails. calls: each entity that was inserted,
-    modified or removed. emit: gets what the controller sends; on_packet gives it a frame.
+    modified or removed. refused: counters beside `started`. emit: gets what the controller sends; on_packet gives it a
+    frame.
     """
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class MemorySwitch:
         self.away = False
         self.admitted: dict[tuple[int, int], Count] = {}
         self.displaced: dict[tuple[int, bool], Count] = {}
+        self.refused: dict[str, dict[int, Count]] = {}
         self.calls: list[tuple[str, Entity]] = []
         self.emit: Callable[[bytes], None] = lambda frame: None
         self.on_packet: Callable[[bytes], None] = lambda frame: None
@@ -80,9 +82,12 @@ class MemorySwitch:
                 if self.entities.pop(self._key(entity), None) is not None:
                     self.calls.append(("remove", entity))
 
-    def read_counters(self, ports: Sequence[int]) -> Mapping[str, Mapping[int, Count]]:
+    def read_counters(
+        self, ports: Sequence[int], names: Sequence[str] | None = None
+    ) -> Mapping[str, Mapping[int, Count]]:
         self._check()
-        return {"started": {port: Count(port, 100 * port) for port in ports if port < 3}}
+        counts = {"started": {port: Count(port, 100 * port) for port in ports if port < 3}, **self.refused}
+        return {name: count for name, count in counts.items() if names is None or name in names}
 
     def read_admitted(self) -> Mapping[tuple[int, int], Count]:
         self._check()

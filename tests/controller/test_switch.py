@@ -291,6 +291,8 @@ def test_counters_are_read_for_the_ports_asked_and_zeroes_left_out(
         "started": {2: Count(3, 300)},
         "result_sent": {},
     }
+    assert switch.read_counters([1, 2], ["result_sent", "not_there"]).keys() == {"result_sent"}
+    assert switch.read_counters([1, 2], ["not_there"]) == {}
 
 
 def test_a_counter_that_was_added_to_the_program_is_read_by_its_index(

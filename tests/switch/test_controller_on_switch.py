@@ -381,6 +381,11 @@ def test_a_host_that_claims_the_addresses_of_others_disturbs_nobody(testbed: Tes
         counters = client.counters()["s1"]
         assert counters["aggregator_forged"][2].packets == 12
         assert counters["source_refused"][2].packets == 12
+        alarm = {2: {"aggregator_forged": 12, "source_refused": 12}}
+        wait_until(
+            lambda: {port.port: port.packets for port in client.health().switches[0].refusals} == alarm,
+            "the alarm",
+        )
 
 
 def test_results_that_another_host_forges_reach_no_worker(testbed: Testbed) -> None:

@@ -2,7 +2,15 @@
 """The documents about switches, links and servers, and about injected loss."""
 
 from inagg_contract.addresses import format_ip
-from inagg_contract.documents import Health, LinkHealth, Loss, LossList, ServerHealth, SwitchHealth
+from inagg_contract.documents import (
+    Health,
+    LinkHealth,
+    Loss,
+    LossList,
+    PortRefusals,
+    ServerHealth,
+    SwitchHealth,
+)
 from inagg_controller.fabric.topology import Link
 from inagg_controller.http.job_documents import aggregator_of
 from inagg_controller.jobs.servers import Server
@@ -64,6 +72,10 @@ def _switch_health(service: Service, name: str) -> SwitchHealth:
         slot_versions=pool.size,
         free_slot_versions=pool.free,
         aggregator=aggregator_of(service, name),
+        refusals=tuple(
+            PortRefusals(port=port, packets=dict(refusals.packets), ago_s=round(ago_s, 1))
+            for port, (refusals, ago_s) in service.refusal_watch.recent(name).items()
+        ),
     )
 
 

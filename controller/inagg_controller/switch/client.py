@@ -72,8 +72,13 @@ class Switch(Protocol):
     def remove(self, entities: Sequence[Entity]) -> None:
         """Remove a batch, except entries that are not in the switch."""
 
-    def read_counters(self, ports: Sequence[int]) -> Mapping[str, Mapping[int, Count]]:
-        """The indexed counters without zeros: name -> index -> count. Those by port are read at these ports."""
+    def read_counters(
+        self, ports: Sequence[int], names: Sequence[str] | None = None
+    ) -> Mapping[str, Mapping[int, Count]]:
+        """The indexed counters without zeros: name -> index -> count. Those by port are read at these ports.
+
+        names: of the counters; None: all of the program.
+        """
 
     def read_admitted(self) -> Mapping[tuple[int, int], Count]:
         """(job, rank) -> the contributions that the admission table has admitted."""
@@ -199,18 +204,22 @@ class P4RuntimeSwitch:
         self._present -= {_key(entity) for index, entity in enumerate(present) if index not in failed}
         _raise_first(failed, present)
 
-    def read_counters(self, ports: Sequence[int]) -> Mapping[str, Mapping[int, Count]]:
+    def read_counters(
+        self, ports: Sequence[int], names: Sequence[str] | None = None
+    ) -> Mapping[str, Mapping[int, Count]]:
         """See Switch."""
-        counts: dict[str, dict[int, Count]] = {name: {} for name in self._program.counters}
+        counts: dict[str, dict[int, Count]] = {
+            name: {} for name in self._program.counters if names is None or name in names
+        }
         with self._connected() as client:
-            names = {self._context.get_counter_id(name): name for name in counts}
+            by_id = {self._context.get_counter_id(name): name for name in counts}
             wanted = []
-            for number, name in names.items():
+            for number, name in by_id.items():
                 by_port = name in PORT_COUNTERS
                 wanted += [_counter_cell(number, index) for index in (ports if by_port else (None,))]
-            for cell in client.read_counters(wanted):
+            for cell in client.read_counters(wanted) if wanted else ():
                 if cell.packets or cell.bytes:
-                    counts[names[cell.counter_id]][cell.index] = Count(cell.packets, cell.bytes)
+                    counts[by_id[cell.counter_id]][cell.index] = Count(cell.packets, cell.bytes)
         return counts
 
     def read_admitted(self) -> Mapping[tuple[int, int], Count]:

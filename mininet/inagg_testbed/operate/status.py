@@ -215,6 +215,17 @@ def troubles(found: Document) -> list[str]:
     return lines
 
 
+def alarms(found: Document) -> list[str]:
+    """Messages about hosts that send what they must not."""
+    return [
+        f"port {switch['name']}:{port['port']} refuses packets of its host: "
+        f"{', '.join(f'{name} {count:,}' for name, count in sorted(port['packets'].items()))}, the last "
+        f"{_duration(port['ago_s'])} ago"
+        for switch in (found["controller"] or {}).get("switches", ())
+        for port in switch["refusals"]
+    ]
+
+
 def rendered_controller(found: Document, *, ended: bool) -> Group:
     """The document of a controller without a testbed, as `rendered`."""
     health = found["controller"]
@@ -222,6 +233,7 @@ def rendered_controller(found: Document, *, ended: bool) -> Group:
     state = f": {_switch_health(health)}" if answers else ""
     parts: list[Text | Table] = [Text(f"controller {found['url']}{state}")]
     parts += [Text(f"! {line}", style="red") for line in troubles(found)]
+    parts += [Text(f"! {line}", style="yellow") for line in alarms(found)]
     if answers:
         if health["switches"]:
             parts += [Text(), _switches(health["switches"])]
@@ -267,6 +279,7 @@ def rendered(found: Document, *, ended: bool) -> Group:
     names = [each["name"] for each in found["processes"] if each["alive"]]
     parts.append(Text(f"processes: {', '.join(names) or 'none'}"))
     parts += [Text(f"! {line}", style="red") for line in troubles(found)]
+    parts += [Text(f"! {line}", style="yellow") for line in alarms(found)]
     if answers:
         parts += _jobs(found["jobs"], ended)
         parts += _servers(health["servers"])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from inagg_testbed.operate.status import rendered
+from inagg_testbed.operate.status import alarms, rendered
 
 
 def job(**changes: object) -> dict[str, Any]:
@@ -84,6 +84,15 @@ def test_a_job_of_a_class_shows_it(changes: dict[str, object], line: str) -> Non
 
 def test_the_controllers_line_has_the_shared_slots() -> None:
     assert "connected, 256 of 512 slot versions in use, 128 shared slots\n" in shown(job())
+
+
+def test_a_port_that_refuses_packets_is_an_alarm_and_no_trouble() -> None:
+    refusals = [{"port": 3, "packets": {"source_refused": 1200, "aggregator_forged": 1}, "ago_s": 61.0}]
+    health = {"switches": [{"name": "leaf1", "refusals": refusals}, {"name": "leaf2", "refusals": []}]}
+    assert alarms({"controller": health}) == [
+        "port leaf1:3 refuses packets of its host: aggregator_forged 1, source_refused 1,200, the last 1 min 1 s ago"
+    ]
+    assert alarms({"controller": None}) == alarms({"controller": {"error": "no answer"}}) == []
 
 
 CHUNKS = {"switches": 1800, "both": 120, "servers": 80}
