@@ -5,6 +5,7 @@ A link is up while beacons arrive at both of its ends. One that arrives at anoth
 of a wrong cable.
 """
 
+import hmac
 import secrets
 import struct
 from collections.abc import Iterator, Mapping
@@ -75,7 +76,11 @@ class Links:
             return
         _, _, ether_type, out_port, in_port = _HEADERS.unpack_from(frame)
         secret, index = _BODY.unpack_from(frame, _HEADERS.size)
-        if ether_type != ETHERTYPE_BEACON or secret != self._secret or index >= len(self._names):
+        if (
+            ether_type != ETHERTYPE_BEACON
+            or not hmac.compare_digest(secret, self._secret)
+            or index >= len(self._names)
+        ):
             return
         sent, came = Place(self._names[index], out_port), Place(switch, in_port)
         link = self.topology.link_at.get(sent)
