@@ -18,6 +18,7 @@ from inagg_contract.aggregation import LEASED, SERVER, SHARED, Aggregation
 from inagg_contract.documents import DEFAULT_JOB_CLASS
 from inagg_controller.errors import ConflictError, RequestError, UnavailableError
 from inagg_controller.fabric.topology import Topology
+from inagg_controller.jobs.calls import Report
 from inagg_controller.jobs.effects import Effect, Install, Regroup
 from inagg_controller.jobs.job import Job, Registered
 from inagg_controller.jobs.planning import JobRequest
@@ -344,7 +345,7 @@ class Life(RuleBasedStateMachine):
             if job.state == "running":
                 self.now += 1.0
                 for rank in range(job.workers):
-                    self.act(self.table.heartbeat, job.id, rank, self.now)
+                    self.act(self.table.heartbeat, job.id, rank, self.now, Report(0))
                 self.table.tick(self.now)
         if data.draw(st.booleans()):
             self.go_on(index, beside=data.draw(st.booleans()))

@@ -9,6 +9,7 @@ from inagg_controller.errors import ConflictError
 from inagg_controller.jobs.calls import Report
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.record import Saved, record_of, record_of_member
+from inagg_controller.jobs.servers import Summed
 from inagg_controller.jobs.table import JobTable
 from tests.controller.changes import ALL, SLOTS, freeze, go_on, running
 from tests.controller.serving import LEAF_SPINE
@@ -145,7 +146,7 @@ def test_each_return_that_does_not_last_doubles_the_time_until_the_next() -> Non
         now = job.resumed_at + 1
     for count, seconds in enumerate(waited):
         assert seconds == pytest.approx(2**count * AFTER_S, abs=2)
-    job.way_back.lose(now + 600)
+    job.way_back.way_lost(now + 600)
     assert job.way_back.factor == 1
 
 
@@ -164,6 +165,92 @@ def test_a_way_that_dies_again_at_once_leads_back_to_servers() -> None:
     table.tick(22.1)
     go_on(table, job, 22.1)
     assert job.placement.title == "2 colocated servers"
+
+
+@pytest.mark.parametrize("workers", [2, 66])
+def test_no_job_goes_back_that_could_not_go_to_servers(workers: int) -> None:
+    """If its first way turns out to be dead, such a job would fail, though it is well where it is."""
+    table = new_table(topology=LEAF_SPINE, max_workers=128)
+    job = running(table, ("same", "other", "fail") if workers == 2 else ALL, workers)
+    table.switches.lost("spine2", 1.0)
+    freeze(table, job, 1.0)
+    for now in (4.0, 5.0):
+        table.tick(now)
+    go_on(table, job, 5.0)
+    table.switches.connected("spine2")
+    pass_time(table, job, 5.0, 40.0)
+    assert (job.state, job.placement.tree.roots) == ("running", 1)
+
+
+def test_a_rank_that_cannot_freeze_now_only_delays_the_return() -> None:
+    """Its program holds the GIL, and its process shows that it lives."""
+    table = new_table()
+    job = running(table)
+    fall(table, job, 1.0)
+    for rank in range(2):
+        table.attend(job.id, rank, 5.0)
+    table.switches.connected("s1")
+    pass_time(table, job, 5.0, 7.0 + AFTER_S)
+    assert job.change is not None
+    began = job.change.began
+    freeze(table, job, began, ranks=[0])
+    for half in range(2, 120):
+        for rank in range(2):
+            table.hear(job.id, job.members[rank], began + half / 2)
+        table.tick(began + half / 2)
+    assert job.state == "changing"
+    go_on(table, job, began + 60)
+    assert job.placement.title == "s1"
+
+
+def test_no_job_goes_back_while_a_rank_sends_no_heartbeats() -> None:
+    table = new_table()
+    job = running(table)
+    fall(table, job, 1.0)
+    table.switches.connected("s1")
+    for rank in range(2):
+        table.attend(job.id, rank, 5.0)
+    for half in range(10, 80):
+        table.heartbeat(job.id, 0, half / 2, Report(0))
+        table.hear(job.id, job.members[1], half / 2)
+        table.tick(half / 2)
+    assert job.state == "running"
+
+
+def test_counts_of_a_server_that_come_late_do_no_harm() -> None:
+    table = new_table()
+    job = running(table)
+    fall(table, job, 1.0)
+    table.switches.connected("s1")
+    pass_time(table, job, 5.0, 7.0 + AFTER_S)
+    go_on(table, job, 18.0)
+    table.heartbeat(job.id, 0, 18.1, Report(0, summed=Summed()))
+    assert job.state == "running"
+
+
+def test_many_jobs_go_back_one_after_the_other() -> None:
+    table = new_table(slot_versions=256)
+    jobs = [running(table) for _ in range(5)]
+    table.switches.lost("s1", 1.0)
+    for job in jobs:
+        freeze(table, job, 1.0)
+    for now in (4.0, 5.0):
+        table.tick(now)
+    for job in jobs:
+        go_on(table, job, 5.0)
+    table.switches.connected("s1")
+    began: list[float] = []
+    for tenth in range(50, 250):
+        for job in jobs:
+            if job.state == "running":
+                for rank in range(2):
+                    table.heartbeat(job.id, rank, tenth / 10, Report(0))
+        before = sum(job.state == "changing" for job in jobs)
+        table.tick(tenth / 10)
+        assert sum(job.state == "changing" for job in jobs) <= before + 1
+        began += [tenth / 10] * (sum(job.state == "changing" for job in jobs) - before)
+    assert len(began) == len(jobs)
+    assert max(began) - min(began) < 2.0
 
 
 def test_a_job_goes_on_if_its_first_way_dies_while_it_returns() -> None:

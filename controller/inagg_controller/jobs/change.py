@@ -21,12 +21,12 @@ class Change:
 
     lost: the epoch of the way that the job has lost. was_beside: that way was beside the switches. not_beside: servers
     there are dead, too. reason: why. began, began_unbroken: when that way was lost, and the first of several ways that
-    were lost one after the other. since: when the first of `options` was begun; the others follow. later: those before,
-    which may still do. tried: by option, why it does not. found_by: the one by which the job has another placement, or
-    is about to have one, or BACK; empty: it has none yet. published: by rank, for each slot the chunk that the rank
-    completes next. server_ports: by rank, of the server in its process. beside: the ranks as workers of a job on
-    servers in a network beside that of the switches, if they are in one. results: by chunk, the datagrams that some
-    rank lacks. resumed: the ranks that have gone on.
+    were lost one after the other. deadline: when the job fails if its ranks have not gone on. since: when the first of
+    `options` was begun; the others follow. later: those before, which may still do. tried: by option, why it does not.
+    found_by: the one by which the job has another placement, or is about to have one, or BACK; empty: it has none yet.
+    published: by rank, for each slot the chunk that the rank completes next. server_ports: by rank, of the server in
+    its process. beside: the ranks as workers of a job on servers in a network beside that of the switches, if they are
+    in one. results: by chunk, the datagrams that some rank lacks. resumed: the ranks that have gone on.
     """
 
     lost: int
@@ -35,6 +35,7 @@ class Change:
     reason: str
     began: float
     began_unbroken: float
+    deadline: float
     since: float
     options: list[str]
     workers: int

@@ -44,8 +44,8 @@ class ChangingJobs:
 
     def report_loss(self, job: Job, epoch: int, reason: str, now: float) -> None:
         """A rank finds the way of this epoch dead. Another rank, or the controller, may have found that before."""
-        if job.state in ("joining", "running") and job.placement.epoch == epoch:
-            self._states.lose_way(job, reason, now, move_on=True)
+        if job.placement.epoch == epoch and job.uses(job.placement):
+            self._states.lose_way(job, reason, now, move_on=job.change is None)
             self.advance(job, now)
 
     def publish(
@@ -60,10 +60,16 @@ class ChangingJobs:
     ) -> Change:
         """A rank has frozen: it has lost the way of the epoch `lost`, and publishes its next chunks.
 
-        Raises ConflictError if the job has lost another way, or none; or if the rank cannot serve, or not there.
+        If the way found meanwhile needs a server of the rank that it does not have, the job loses this way too.
+
+        Raises ConflictError if the job has lost another way, or none; or if the rank cannot serve there.
         """
         change = self._change(job, lost)
         known = len(change.published)
+        share = job.placement.servers
+        if server_port is None and change.found_by and share is not None and share.serves(rank):
+            self.report_loss(job, job.placement.epoch, f"{job.titles([rank])} cannot serve", now)
+            return change
         self._check_port(job, change, rank, server_port)
         try:
             change.publish(rank, chunks, server_port, beside)
@@ -73,6 +79,8 @@ class ChangingJobs:
         if len(change.published) != known:
             self._states.note_change()
             self._states.place_if_complete(job)
+            if change.frozen:
+                change.deadline = min(change.deadline, now + LONGEST_CHANGE_S)
         return change
 
     def give(self, job: Job, rank: int, lost: int, results: Mapping[int, bytes]) -> Change:
@@ -105,6 +113,7 @@ class ChangingJobs:
         for job in self._states.jobs.values():
             if job.change is not None:
                 job.change.began = job.change.began_unbroken = job.change.since = now
+                job.change.deadline = now + LONGEST_CHANGE_S
 
     def advance_all(self, now: float) -> None:
         """See `advance`. To be called when something is there again, before new jobs can take it."""
@@ -116,7 +125,7 @@ class ChangingJobs:
         change = job.change
         if change is None:
             return
-        if now - change.began_unbroken >= LONGEST_CHANGE_S:
+        if now >= change.deadline:
             self._states.fail(job, f"{change.reason}; {self._why_late(job, change)}", now)
             return
         if change.found_by:
@@ -164,6 +173,8 @@ class ChangingJobs:
             names = self._supplies.servers.by_name
             if gone := [server.name for server in registered if server.name not in names]:
                 raise UnavailableError(f"server {gone[0]} is gone")
+        if option == OTHER and job.first not in (None, lost.kind) and job.way_back.silent_at:
+            raise UnavailableError(f"no switch answers {job.titles(sorted(job.way_back.silent_at))}")
         self._states.check_epoch()
         request = request_again(job, lost.kind if option == SAME or job.first is None else job.first)
         if option == SERVERS:
@@ -185,11 +196,8 @@ class ChangingJobs:
             raise UnavailableError(f"{job.titles(change.waiting_for)} cannot be reached")
 
     def _check_port(self, job: Job, change: Change, rank: int, server_port: int | None) -> None:
-        """Raise ConflictError if the new way needs the server of a rank that has none, or its port is another's."""
-        share = job.placement.servers
+        """Raise ConflictError if the port of a rank's server is another's."""
         if server_port is None:
-            if change.found_by and share is not None and share.serves(rank):
-                raise ConflictError(f"{job.titles([rank])} cannot serve")
             return
         ip = job.members[rank].ip
         ports = {member.udp_port for member in job.members.values() if member.ip == ip}

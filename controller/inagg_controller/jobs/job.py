@@ -28,9 +28,10 @@ class Job:
     creator: the host that created it, None for the operator. job_class: the name of its class. on_path_loss: what it
     may try when its way is lost. placements: the last one sums for it, unless the job has lost it; an earlier one is
     being removed. change: since it has lost one, until all ranks have gone on. changes: how often they have,
-    resumed_at: when last, found_by: by which of `on_path_loss`, and lost_why: for which reason. first: how it was
-    summed before it lost its first way; None: it has lost none. way_back: there. comparison, mismatch, waits: of the
-    collectives that its ranks call. secret: permits requests about it.
+    resumed_at: when last, found_by: by which of `on_path_loss`, and lost_why: for which reason. second_round: ways that
+    did not last have used up `on_path_loss` once. first: how it was summed before it lost its first way; None: it has
+    lost none. way_back: there. comparison, mismatch, waits: of the collectives that its ranks call. secret: permits
+    requests about it.
     """
 
     id: int
@@ -48,6 +49,7 @@ class Job:
     resumed_at: float = 0.0
     found_by: str = ""
     lost_why: str = ""
+    second_round: bool = False
     first: Kind | None = None
     way_back: WayBack = field(default_factory=WayBack)
     mismatch: Mismatch | None = None

@@ -76,7 +76,7 @@ class Kind:
     at: tuple[str, ...]
     roots: int
 
-    def betters(self, other: "Kind") -> bool:
+    def is_worth_leaving(self, other: "Kind") -> bool:
         """Whether a job that was first summed in this way should leave another way for it."""
         same = (self.aggregation, self.colocated) == (other.aggregation, other.colocated)
         return not same or self.roots > other.roots

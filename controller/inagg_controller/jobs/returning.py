@@ -9,13 +9,18 @@ costs less and less.
 from dataclasses import replace
 
 from inagg_controller.errors import RequestError
+from inagg_controller.jobs.change import SERVERS
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.limits import Policy
 from inagg_controller.jobs.placement import Kind
 from inagg_controller.jobs.planning import JobRequest, Plan, Planners, Supplies, request_again
+from inagg_controller.jobs.servers import MOST_RANKS
 from inagg_controller.jobs.states import JobStates
 
+# Between two looks at a job.
 _LOOK_S = 1.0
+# A rank that has not sent a heartbeat for so many intervals may not be able to freeze now.
+_INTERVALS = 3
 
 
 class ReturningJobs:
@@ -26,25 +31,52 @@ class ReturningJobs:
         self._supplies = supplies
         self._planners = planners
         self._after_s = policy.return_after_s
+        self._silence_s = _INTERVALS * policy.heartbeat_interval_s
 
-    def look(self, job: Job, now: float) -> None:
-        """Take a job back to its first way, if that has been there for long enough."""
-        if job.first is None or job.state != "running" or not job.first.betters(job.placement.kind):
-            return
-        back = job.way_back
-        if now < back.look_at:
-            return
-        back.look_at = now + _LOOK_S
-        request = request_again(job, job.first)
-        plan = None if job.left or back.silent_at else self._plan(job, request, job.first)
+    def look(self, now: float) -> None:
+        """Look at the job that has waited longest for it, and take it back if its first way has been there for long
+        enough.
+
+        At one only, because planning is not cheap, and jobs that go back together need their ranks' answers together.
+        """
+        jobs = (job for job in self._states.jobs.values() if job.first is not None and job.state == "running")
+        due = (job for job in jobs if now >= job.way_back.look_at)
+        for job in sorted(due, key=lambda job: job.way_back.look_at):
+            job.way_back.look_at = now + _LOOK_S
+            if self._look(job, now):
+                return
+
+    def _look(self, job: Job, now: float) -> bool:
+        """Look at a job. Returns whether that has cost a plan."""
+        first, back = job.first, job.way_back
+        if first is None or not first.is_worth_leaving(job.placement.kind):
+            return False
+        if not self._may_go_back(job, first, now):
+            back.since = None
+            return False
+        request = request_again(job, first)
+        plan = self._plan(job, request, first)
         if plan is None:
             back.since = None
-            return
+            return True
         back.since = now if back.since is None else back.since
         if now - back.since < back.factor * self._after_s:
             self._supplies.resources.give_back(plan.leases)
-            return
-        self._states.go_back(job, request, plan, now)
+        else:
+            self._states.go_back(job, request, plan, now)
+        return True
+
+    def _may_go_back(self, job: Job, first: Kind, now: float) -> bool:
+        """Whether all ranks can freeze and reach the switches of their hosts, and servers can sum if that way dies."""
+        back = job.way_back
+        return (
+            not job.left
+            and not back.silent_at
+            and all(now - back.heard.get(rank, -1e9) <= self._silence_s for rank in range(job.workers))
+            and self._supplies.resources.connected.issuperset(first.at)
+            and SERVERS in job.on_path_loss
+            and job.workers <= MOST_RANKS
+        )
 
     def _plan(self, job: Job, request: JobRequest, first: Kind) -> Plan | None:
         """A plan for the first way of a job; None if it is not there, or no better than the present one."""
@@ -53,7 +85,8 @@ class ReturningJobs:
             plan = self._planners.plan(request, self._states.holders, moving=job)
         except RequestError:
             return None
-        if plan.slots == job.slots and replace(first, roots=plan.tree.roots).betters(job.placement.kind):
+        planned = replace(first, roots=plan.tree.roots)
+        if plan.slots == job.slots and planned.is_worth_leaving(job.placement.kind):
             return plan
         self._supplies.resources.give_back(plan.leases)
         return None

@@ -12,16 +12,17 @@ longer serve it; only then may another job have them. The slots' contents then b
 (docs/protocol.md, 5.2 and 7).
 """
 
+import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from inagg_contract.aggregation import SERVER, changes_way
+from inagg_contract.documents import LONGEST_CHANGE_S
 from inagg_controller.errors import UnavailableError, UnknownJobError
 from inagg_controller.fabric.tree import Tree
 from inagg_controller.jobs.calls import Comparison
-from inagg_controller.jobs.change import BACK, SERVERS, Change
+from inagg_controller.jobs.change import BACK, FAIL, SERVERS, Change
 from inagg_controller.jobs.effects import Effect
 from inagg_controller.jobs.installation import entries_of
 from inagg_controller.jobs.job import Job
@@ -221,18 +222,22 @@ class JobStates:
             last, first = before.found_by, before.reason
         elif job.changes > 0 and now - job.resumed_at < _SHORT_S:
             last, first = job.found_by, job.lost_why
+        else:
+            job.second_round = False
         was_beside = placement.servers is not None and bool(placement.servers.beside)
         not_beside = False
-        if move_on and last == BACK:
-            options = options[options.index(SERVERS) :] if SERVERS in options else options
-            reason = f"{first}; then {reason}"
+        if move_on and last == BACK:  # which only jobs do that have `servers`
+            options = options[options.index(SERVERS) :]
+            reason = f"it went back to its first way; then {reason}"
         elif move_on and last in options:
             not_beside = was_beside and last == SERVERS  # they may still be where they have registered
             options = options[options.index(last) + (0 if not_beside else 1) :]
+            if options[:1] in ([], [FAIL]) and not job.second_round:
+                options, job.second_round = [*job.on_path_loss], True  # what was dead may be there by now
             reason = f"{first}; then {reason}"
         if job.first is None:
             job.first = placement.kind
-        job.way_back.lose(now)
+        job.way_back.way_lost(now)
         self.notices.append(f"{job.title} has lost its way, and looks for another: {reason}")
         self._change(
             job,
@@ -246,24 +251,39 @@ class JobStates:
     def go_back(self, job: Job, request: JobRequest, plan: Plan, now: float) -> None:
         """Take a running job back to its first way, or a part of it. Its ranks freeze as if it had lost the present
         one."""
-        job.way_back.begin(now)
+        job.way_back.went_back(now)
         self.notices.append(f"{job.title} goes back to its first way")
         self._change(job, "the first way is there again", now, [*job.on_path_loss], found_by=BACK)
+        assert job.change is not None
+        job.change.deadline = math.inf  # until all ranks have frozen: nothing is lost
         self.replace(job, request, plan)
 
-    def _change(self, job: Job, reason: str, now: float, options: list[str], **known: Any) -> None:
-        """Begin a change of way, and give the present way back. known: fields of Change."""
+    def _change(
+        self,
+        job: Job,
+        reason: str,
+        now: float,
+        options: list[str],
+        *,
+        was_beside: bool = False,
+        not_beside: bool = False,
+        found_by: str = "",
+    ) -> None:
+        """Begin a change of way, and give the present way back. The arguments are fields of Change."""
         before, placement = job.change, job.placement
         job.change = Change(
             lost=placement.epoch,
             reason=reason,
             began=now,
             began_unbroken=now if before is None else before.began_unbroken,
+            deadline=now + LONGEST_CHANGE_S if before is None or before.found_by == BACK else before.deadline,
             since=now,
             options=options,
             workers=job.workers,
             slots=job.slots,
-            **known,
+            was_beside=was_beside,
+            not_beside=not_beside,
+            found_by=found_by,
         )
         job.state = "changing"
         self.note_change(job)

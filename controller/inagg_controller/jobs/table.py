@@ -22,7 +22,7 @@ from inagg_controller.jobs.resources import Resources
 from inagg_controller.jobs.restoring import numbers_of, restore
 from inagg_controller.jobs.returning import ReturningJobs
 from inagg_controller.jobs.served import ServedJobs, share_of
-from inagg_controller.jobs.servers import Servers
+from inagg_controller.jobs.servers import Servers, Summed
 from inagg_controller.jobs.states import JobStates
 from inagg_controller.jobs.switched import SwitchedJobs
 
@@ -172,16 +172,25 @@ class JobTable:
         """
         job = self.member_of(number, rank)
         if report is not None and report.summed is not None and job.change is None:
-            share_of(job, rank).hear(rank, report.summed)
+            self._hear_sums(job, rank, report.summed)
         job.liveness.hear(rank, now, self.policy.heartbeat_timeout_s / 2)
         if report is not None and not job.ended:
             job.waits[rank] = report.wait
-            (job.way_back.silent_at.add if report.switch_silent else job.way_back.silent_at.discard)(rank)
+            job.way_back.hear(rank, now, switch_silent=report.switch_silent)
             job.mismatch = job.comparison.hear(rank, report)
             if job.mismatch is not None:
                 calls = job.mismatch.described(job.titles)
                 self._states.fail(job, f"the ranks call different collectives: {calls}", now)
         return job
+
+    def _hear_sums(self, job: Job, rank: int, summed: Summed) -> None:
+        """Record what the server in a rank's process has summed. Raises ConflictError.
+
+        In a job that has gone on elsewhere a heartbeat that was late may tell of a server that is none any more.
+        """
+        share = job.placement.servers
+        if job.changes == 0 or (share is not None and share.serves(rank)):
+            share_of(job, rank).hear(rank, summed)
 
     def unicast(self, number: int) -> Job:
         """From now on send the job's results to each worker's own address. Repeating it changes nothing.
@@ -270,7 +279,7 @@ class JobTable:
                 self._states.fail(job, self._why_not_joined(job), now)
             self.switches.retry(job, now)
             self.changing.advance(job, now)
-            self._returning.look(job, now)
+        self._returning.look(now)
         self._states.forget_ended(now)
 
     def member_of(self, number: int, rank: int) -> Job:
