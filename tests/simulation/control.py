@@ -151,6 +151,10 @@ class Control:
         """See Service.serve."""
         self.table.serve(self.job.id, rank, now)
 
+    def lost_way(self, rank: int, now: float, epoch: int, reason: str) -> None:
+        """See Service.lose_way."""
+        self.table.changing.report_loss(self.table.member_of(self.job.id, rank), epoch, reason, now)
+
     def resumed(self, rank: int, now: float, epoch: int) -> None:
         """See Service.resume."""
         self.table.changing.resume(self.table.member_of(self.job.id, rank), rank, epoch, now)

@@ -137,6 +137,10 @@ class AllWays:
         _, serving = self.served.setdefault(epoch, (servers, {}))
         serving[index] = ServedJob(shape, servers=servers, index=index)
 
+    def serves(self, index: int, epoch: int) -> bool:
+        """Whether a server serves the way of an epoch."""
+        return epoch in self.served and index in self.served[epoch][1]
+
     def end_server(self, index: int) -> None:
         """A server ends: that of a rank's process, which has its number in all ways."""
         for _, serving in self.served.values():

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg.errors import ControllerRefusedError, JobError
-from inagg.membership.meeting import Ask, Meeting, OverError
+from inagg.membership.meeting import Ask, CannotServeError, Meeting, OverError
 from inagg.membership.way import index_of
+from inagg_controller.jobs.calls import Report
+from inagg_controller.jobs.servers import Summed
 from tests.simulation.parts import Clocked
 
 if TYPE_CHECKING:
@@ -91,7 +93,9 @@ class Rank:
         if self._attends != control.instance:
             control.table.attend(control.job.id, self.number, now)
             self._attends = control.instance
-        job = control.table.heartbeat(control.job.id, self.number, now)
+        serves = self._world.ways.serves(self.number, self.epoch)
+        report = Report(0, summed=Summed() if serves else None)
+        job = control.table.heartbeat(control.job.id, self.number, now, report)
         return job.state, job.reason, None if job.change is None else job.change.lost
 
     def _heard(self, answer: tuple[str, str | None, int | None]) -> None:
@@ -115,9 +119,7 @@ class Rank:
 
     def _change(self, lost: int) -> Generator[Ask, Any, None]:
         world = self._world
-        if self._broken:
-            self._port, self._broken = self._port + 1, False
-        meeting = Meeting(self, self.number, lost, (self._port, None), self._serve)
+        meeting = Meeting(self, self.number, lost, self._offer, self._serve)
         way = yield from meeting.find_way()
         servers = len(way.servers)
         self._engine.go_on(
@@ -134,6 +136,12 @@ class Rank:
         world.network.flush(self.number)
         yield from meeting.resumed(way)
 
+    def _offer(self) -> tuple[int, None]:
+        """Its server is replaced if it has ended."""
+        if self._broken:
+            self._port, self._broken = self._port + 1, False
+        return self._port, None
+
     def freeze(self) -> list[int]:
         """As a transport."""
         self._engine.freeze()
@@ -149,8 +157,10 @@ class Rank:
 
     def _serve(self, way: Any) -> bool:
         index = index_of(way, self.number)
-        if index is None or self._broken:
+        if index is None:
             return False
+        if self._broken:
+            raise CannotServeError(f"the server in the process of rank {self.number} has ended")
         world = self._world
         world.ways.serve(world.shape(way.epoch), index, len(way.servers), way.epoch)
         return True

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from inagg.errors import ConfigurationError, ControllerRefusedError, ControllerUnreachableError
 from inagg.membership.interface import interface_of
 from inagg.membership.joined import Joined
-from inagg.membership.meeting import Ask, Meeting, OverError
+from inagg.membership.meeting import Ask, CannotServeError, Meeting, OverError
 from inagg.membership.own_server import OwnServer, bind
 from inagg.membership.pings import SwitchPings
 from inagg.membership.way import confined_to, index_of, sockets_of, way_of
@@ -135,7 +135,7 @@ class _Change:
         at = time.time()
         try:
             self._open_ends()
-            meeting = Meeting(self._joined.transport, self._rank, self._lost, self._offer(), self._serve)
+            meeting = Meeting(self._joined.transport, self._rank, self._lost, self._offer, self._serve)
             way = self._drive(meeting.find_way())
             ready_at = time.monotonic()
             end = self._end_of(way)
@@ -151,18 +151,34 @@ class _Change:
         return Changed(self._why, at, seconds, _name(way), meeting.filled, meeting.given)
 
     def _offer(self) -> tuple[int | None, Beside | None]:
-        """Where this rank can serve: see Meeting."""
+        """Where this rank can serve: see Meeting. A server that has ended meanwhile is replaced."""
+        self._here = self._serving(self._here)
+        self._beside = None if self._beside is None else self._serving(self._beside)
         port = None if self._here.own is None else self._here.own.udp_port
         if self._beside is None or self._beside.own is None:
             return port, None
         ip, udp_port = self._beside.address
         return port, Beside(ip=ip, udp_port=udp_port, server_udp_port=self._beside.own.udp_port)
 
+    def _serving(self, end: _End) -> _End:
+        """An end, with another server if its own has ended."""
+        if end.own is None or end.own.failure is None:
+            return end
+        if end.own is not self._joined.server:
+            end.own.close()
+        return _End(end.udp, self._server(end.udp[0], serving=False))
+
     def _serve(self, way: RegisteredWorker) -> bool:
-        """Have the server in this process serve a way. Returns whether there is one."""
+        """Have the server in this process serve a way. Returns whether it is one of the way's.
+
+        Raises:
+            CannotServeError: it has ended.
+        """
         own, index = self._end_of(way).own, index_of(way, self._rank)
-        if own is None or index is None:
+        if index is None:
             return False
+        if own is None or own.failure is not None:
+            raise CannotServeError(f"the server in the process of rank {self._rank} has ended")
         own.serve(way, index)
         return True
 

@@ -24,12 +24,16 @@ class OverError(Exception):
     """The job has ended, or this rank has left it, before the change was done."""
 
 
+class CannotServeError(Exception):
+    """The server in this process, which is one of the new way's, has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A request: a method of ControlClient about a rank, with what follows the rank. hold_s: as there; None: it has no
     such argument."""
 
-    request: Literal["frozen", "exchange", "serving", "resumed"]
+    request: Literal["frozen", "exchange", "serving", "lost_way", "resumed"]
     arguments: Sequence[Any] = ()
     hold_s: float | None = None
 
@@ -48,9 +52,9 @@ Answers = Generator[Ask, Any, None]
 class Meeting:
     """One rank's part.
 
-    lost: the epoch of the way that the job has lost. offer: the port of the server in this process at the registered
-    address, and where the rank is beside the switches; None: neither. serve: has the server in this process serve a
-    way. lost_for_s: for how long the job had no way, as of the last answer. filled, given: results.
+    lost: the epoch of the way that the job has lost. offer: returns the port of the server in this process at the
+    registered address, and where the rank is beside the switches; None: neither. serve: has the server in this process
+    serve a way. lost_for_s: for how long the job had no way, as of the last answer. filled, given: results.
     """
 
     def __init__(
@@ -58,7 +62,7 @@ class Meeting:
         transport: Freezing,
         rank: int,
         lost: int,
-        offer: tuple[int | None, Beside | None],
+        offer: Callable[[], tuple[int | None, Beside | None]],
         serve: Callable[[RegisteredWorker], bool],
     ) -> None:
         self._transport, self._rank, self._lost = transport, rank, lost
@@ -87,9 +91,9 @@ class Meeting:
         """Publish the next chunks, and wait until all ranks have."""
         numbers = array("I", chunks)
         numbers.byteswap()
-        packed = numbers.tobytes()
+        packed, offer = numbers.tobytes(), self._offer()
         while True:
-            change = yield Ask("frozen", (self._lost, packed, *self._offer), _HOLD_S)
+            change = yield Ask("frozen", (self._lost, packed, *offer), _HOLD_S)
             if self._is_current(change) and change.frozen:
                 return
 
@@ -112,9 +116,13 @@ class Meeting:
                     wanted.discard(result.chunk)
             given = self._gifts(change.gives)
             way: RegisteredWorker | None = change.way
-            if way is not None and way.epoch != serves and self._serve(way):
+            if way is not None and way.epoch != serves:
                 serves = way.epoch
-                yield from _tell(Ask("serving"))
+                try:
+                    if self._serve(way):
+                        yield from _tell(Ask("serving"))
+                except CannotServeError as error:
+                    yield from _tell(Ask("lost_way", (way.epoch, str(error))))
             if way is not None and change.ready and not wanted and not given:
                 return way
 

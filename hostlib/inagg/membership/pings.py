@@ -25,8 +25,8 @@ from inagg_contract.documents import RegisteredWorker
 # lives answers none of so many once in 12 million times.
 _PATIENCE_S = 4.0
 _PAUSE_S = 0.25  # between pings
-# The same for a switch that is asked with each heartbeat.
-_SILENT_S = 2.0
+# The same for a switch that is asked with heartbeats, at most once in _ASK_S.
+_SILENT_S, _ASK_S = 2.0, 0.4
 
 _LEARNING_ROUNDS = 10  # before the first heartbeats
 _LEARNING_S = 0.05  # for answers in one round
@@ -47,7 +47,7 @@ class SwitchPings:
         self._addresses = addresses
         self._answering: set[str] = set()
         self._rounds = _LEARNING_ROUNDS
-        self._heard_at = -math.inf
+        self._asked_at = self._heard_at = -math.inf
 
     @classmethod
     def of(cls, worker: RegisteredWorker) -> Self:
@@ -72,9 +72,16 @@ class SwitchPings:
         self._answering |= self._ask(unknown, _LEARNING_S, threading.Event()) or set()
 
     def ask_own(self) -> None:
-        """Ping the rank's own switch. To be called repeatedly while sums do not go there. It takes milliseconds."""
-        if self._own in self._answering and self._ask([self._own], _LEARNING_S, threading.Event()):
-            self._heard_at = time.monotonic()
+        """Ping the rank's own switch. To be called repeatedly while sums do not go there.
+
+        It takes some milliseconds, and 50 if no answer comes; for all ranks of a process with this switch once.
+        """
+        now = time.monotonic()
+        if self._own not in self._answering or now - self._asked_at < _ASK_S:
+            return
+        self._asked_at = now
+        if self._ask([self._own], _LEARNING_S, threading.Event()):
+            self._heard_at = now
 
     @property
     def own_is_silent(self) -> bool:

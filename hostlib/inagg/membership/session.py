@@ -40,7 +40,7 @@ FORKED = (
     "this process was forked from a member of the job and is not a member itself, so its sums would never end. Use the "
     "group in the parent only."
 )
-_CONFLICT, _PAUSE_S = 409, 0.05
+_CONFLICT, _PAUSE_S = 409, 0.25
 _BLIND_S = 2.0  # some retransmission timeouts
 _DRAIN_S = 3.0  # a rank that leaves gives up its unfinished sums after this time without a packet
 
@@ -71,6 +71,7 @@ class Session:
         self._changer: threading.Thread | None = None
         self._changes: list[Changed] = []
         self._told_at = -math.inf  # when the controller last said that the job changes its way
+        self._leaving = threading.Lock()  # guards the two below, and is held while this rank leaves
         self._taken_leave = False
         self._left: JobStatus | None = None  # the job as the controller let this rank go
         self.journal = Journal()
@@ -264,38 +265,42 @@ class Session:
                 cause = f"left while {left} of its sums {'was' if left == 1 else 'were'} not done"
             elif self._server is not None and (why := self._server.failure) is not None:
                 cause = f"the server in its process has ended: {why}"  # other ranks may lack its results
-        if cause is not None:
-            self.fail(cause)
-        elif self.failure is None:
-            self._take_leave()
-        self.close()
+        try:
+            if cause is not None:
+                self.fail(cause)
+            elif self.failure is None:
+                self._take_leave()
+        finally:
+            self.close()
 
     def _take_leave(self) -> None:
         """Tell the controller, once, that this rank leaves. First it goes through a change of way under way, because
         other ranks may lack results that this one has."""
-        if self._taken_leave:
-            return
-        self._taken_leave = True
-        self._heartbeat.stop()
-        if self._server is not None:
-            self._heartbeat.beat_once_more(REPORT_S)  # its sums are done, so its server's are too
-        try:
-            self._left = self._leave()
-        except InaggError as error:
-            _log.warning("%s: could not leave at the controller: %s", self._who, error)
+        with self._leaving:
+            if self._taken_leave:
+                return
+            self._taken_leave = True
+            timeout_s = REPORT_S if self._condition.alone else None
+            try:
+                self._heartbeat.stop()
+                if self._server is not None:
+                    self._heartbeat.beat_once_more(REPORT_S)  # its sums are done, so its server's are too
+                self._left = self._leave(timeout_s)
+            except (InaggError, RuntimeError) as error:  # RuntimeError: the client has been closed
+                _log.warning("%s: could not leave at the controller: %s", self._who, error)
 
-    def _leave(self) -> JobStatus:
+    def _leave(self, timeout_s: float | None) -> JobStatus:
         """Leave at the controller, which lets nobody go while the job changes its way."""
         end = time.monotonic() + LONGEST_CHANGE_S
         while True:
             try:
-                timeout_s = REPORT_S if self._condition.alone else None
                 return self._client.leave(self.id, self.rank, timeout_s=timeout_s)
             except ControllerRefusedError as refused:
-                if refused.status != _CONFLICT or self._over or time.monotonic() >= end:
+                left_s = end - time.monotonic()
+                if refused.status != _CONFLICT or self._over or left_s <= 0:
                     raise
             self._heartbeat.beat_once_more(REPORT_S)  # it learns which way is lost
-            if not self._await_change(LONGEST_CHANGE_S):
+            if not self._await_change(left_s):
                 time.sleep(_PAUSE_S)
 
     def _drain(self) -> int:
@@ -328,10 +333,11 @@ class Session:
             ending = self._standing.state.ending
             if ending is None or (isinstance(ending, Failure) and ending.lost_ranks):
                 self._take_leave()
-                if self._server is not None and self._left is None:
-                    time.sleep(_BLIND_S)  # nobody says whether others still ask it for a last result
-                elif self._server is not None and self._left is not None and self._left.state == "running":
-                    self._server.linger(self._client, self.id)
+                if self._server is not None:
+                    if self._left is None:
+                        time.sleep(_BLIND_S)  # nobody says whether others still ask it for a last result
+                    elif self._left.state == "running":
+                        self._server.linger(self._client, self.id)
         finally:
             self._transport.close()
             self._await_change(_DRAIN_S)
