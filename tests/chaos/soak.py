@@ -229,7 +229,9 @@ class Soak:
 
     def report(self, seconds: float) -> str:
         """What came of it, in some lines."""
-        steps = [event for event in self.ranks[0] if event["event"] == "step"]
+        steps = [event for event in self.ranks[0] if event["event"] == "step"] if self.ranks else []
+        if len(steps) < 2:
+            return "\n".join(["hardly any step was done", *self.broken])
         gaps = [later["at"] - earlier["at"] for earlier, later in pairwise(steps)]
         lines = [
             f"{len(self.struck)} faults in {seconds:.0f} s, {steps[-1]['number']} steps, "
@@ -261,7 +263,8 @@ def main() -> int:
     with signals_raise():
         soak.run(arguments.seconds)
         last = max((event.get("number", 0) for events in soak.ranks for event in events), default=0)
-        soak.judge(undisturbed(folder / "logs", last))
+        if last:
+            soak.judge(undisturbed(folder / "logs", last))
     document = {
         "struck": [asdict(each) for each in soak.struck],
         "samples": [asdict(each) for each in soak.samples],

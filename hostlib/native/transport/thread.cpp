@@ -110,9 +110,8 @@ void Transport::park(PacketThread& self, Lock& lock) {
     self.published = self.counts;
     publish();
     parked_.notify_all();
-    resumed_.wait(lock, [&] {
-        return (!engine_.frozen() && self.number < config_.packet_threads) || shared_.closing;
-    });
+    resumed_.wait(
+        lock, [&] { return (!engine_.frozen() && self.number < config_.packet_threads) || shared_.closing; });
     self.parked = false;
 }
 

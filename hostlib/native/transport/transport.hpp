@@ -128,9 +128,10 @@ class Transport {
 
     // A change of way, as Engine's. freeze() returns when no packet thread sends or receives any more, with
     // the next chunks; after a forgotten go_on() they stay so until close(). go_on() takes new sockets, at
-    // most as many as at first; packet threads without one rest. All but kept() throw GroupFailed; fill() and go_on() throw std::invalid_argument if it
-    // is not frozen. kept() is for a chunk that some rank still lacks: results of others overwrite it. If the
-    // own server does not serve the job, go_on() throws and leaves it frozen, without its old sockets.
+    // most as many as at first; packet threads without one rest. All but kept() throw GroupFailed; fill() and
+    // go_on() throw std::invalid_argument if it is not frozen. kept() is for a chunk that some rank still
+    // lacks: results of others overwrite it. If the own server does not serve the job, go_on() throws and
+    // leaves it frozen, without its old sockets.
     std::vector<std::uint32_t> freeze();
     std::vector<std::byte> kept(std::uint32_t chunk) const;
     bool fill(std::span<const std::byte> result);
@@ -155,7 +156,7 @@ class Transport {
               departures(number_) {}
 
         const unsigned number;
-        UdpSocket socket;
+        UdpSocket socket;  // of a thread that rests: that of an earlier way, which gets nothing (take_all)
         std::optional<UdpSocket> results;
         Wakeup wakeup;                   // closed with mutex_ held
         bool parked = false;             // while the engine is frozen, or it rests; guarded by mutex_
@@ -249,7 +250,7 @@ class Transport {
     std::condition_variable done_;        // shared_.done has grown, or there is a failure
     std::condition_variable progressed_;  // a staged collective has progressed, or there is a failure
     std::condition_variable parked_;      // a packet thread is parked, or there is a failure
-    std::condition_variable resumed_;     // the engine is not frozen any more, or the transport is closing
+    std::condition_variable resumed_;     // parked threads may go on, or the transport is closing
 };
 
 }  // namespace inagg
