@@ -40,6 +40,23 @@ def fall(table: JobTable, job: Job, now: float, name: str = "s1") -> None:
     assert job.placement.title == "2 colocated servers"
 
 
+def fallen() -> tuple[JobTable, Job]:
+    """A job that has gone on on servers at 5 s, and whose switch is there again."""
+    table = new_table()
+    job = running(table)
+    fall(table, job, 1.0)
+    table.switches.connected("s1")
+    return table, job
+
+
+def returning() -> tuple[JobTable, Job]:
+    """The same job when it begins to go back."""
+    table, job = fallen()
+    pass_time(table, job, 5.0, 7.0 + AFTER_S)
+    assert job.state == "changing"
+    return table, job
+
+
 def test_a_job_returns_when_its_switch_has_been_there_for_a_while() -> None:
     table = new_table()
     job = running(table)
@@ -105,10 +122,7 @@ def test_a_job_that_began_on_servers_has_no_better_way() -> None:
 
 
 def test_a_switch_that_is_lost_meanwhile_has_to_stay_from_then_on() -> None:
-    table = new_table()
-    job = running(table)
-    fall(table, job, 1.0)
-    table.switches.connected("s1")
+    table, job = fallen()
     pass_time(table, job, 5.0, 5.0 + AFTER_S - 2)
     table.switches.lost("s1", 5.0 + AFTER_S - 2)
     pass_time(table, job, 5.0 + AFTER_S - 1.5, 5.0 + AFTER_S)
@@ -120,10 +134,7 @@ def test_a_switch_that_is_lost_meanwhile_has_to_stay_from_then_on() -> None:
 
 
 def test_no_job_returns_while_the_switch_does_not_answer_one_of_its_ranks() -> None:
-    table = new_table()
-    job = running(table)
-    fall(table, job, 1.0)
-    table.switches.connected("s1")
+    table, job = fallen()
     pass_time(table, job, 5.0, 60.0, silent=frozenset({1}))
     assert job.state == "running"
     pass_time(table, job, 60.0, 62.0 + AFTER_S)
@@ -152,11 +163,7 @@ def test_each_return_that_does_not_last_doubles_the_time_until_the_next() -> Non
 
 def test_a_way_that_dies_again_at_once_leads_back_to_servers() -> None:
     """Ranks find it dead, though the controller sees nothing wrong."""
-    table = new_table()
-    job = running(table)
-    fall(table, job, 1.0)
-    table.switches.connected("s1")
-    pass_time(table, job, 5.0, 7.0 + AFTER_S)
+    table, job = returning()
     go_on(table, job, 20.0)
     table.changing.report_loss(job, job.placement.epoch, "it is silent", 22.0)
     assert job.change is not None
@@ -204,10 +211,7 @@ def test_a_rank_that_cannot_freeze_now_only_delays_the_return() -> None:
 
 
 def test_no_job_goes_back_while_a_rank_sends_no_heartbeats() -> None:
-    table = new_table()
-    job = running(table)
-    fall(table, job, 1.0)
-    table.switches.connected("s1")
+    table, job = fallen()
     for rank in range(2):
         table.attend(job.id, rank, 5.0)
     for half in range(10, 80):
@@ -218,11 +222,7 @@ def test_no_job_goes_back_while_a_rank_sends_no_heartbeats() -> None:
 
 
 def test_counts_of_a_server_that_come_late_do_no_harm() -> None:
-    table = new_table()
-    job = running(table)
-    fall(table, job, 1.0)
-    table.switches.connected("s1")
-    pass_time(table, job, 5.0, 7.0 + AFTER_S)
+    table, job = returning()
     go_on(table, job, 18.0)
     table.heartbeat(job.id, 0, 18.1, Report(0, summed=Summed()))
     assert job.state == "running"
@@ -254,21 +254,14 @@ def test_many_jobs_go_back_one_after_the_other() -> None:
 
 
 def test_a_job_goes_on_if_its_first_way_dies_while_it_returns() -> None:
-    table = new_table()
-    job = running(table)
-    fall(table, job, 1.0)
-    table.switches.connected("s1")
-    pass_time(table, job, 5.0, 7.0 + AFTER_S)
+    table, job = returning()
     freeze(table, job, 18.0, ranks=[0])
     table.switches.lost("s1", 18.0)
     fall(table, job, 18.5)
 
 
 def test_no_job_returns_that_a_rank_has_left() -> None:
-    table = new_table()
-    job = running(table)
-    fall(table, job, 1.0)
-    table.switches.connected("s1")
+    table, job = fallen()
     table.leave(job.id, 1, 6.0)
     for half in range(12, 60):
         table.heartbeat(job.id, 0, half / 2)
@@ -279,11 +272,7 @@ def test_no_job_returns_that_a_rank_has_left() -> None:
 
 
 def test_a_rank_can_leave_when_all_have_returned() -> None:
-    table = new_table()
-    job = running(table)
-    fall(table, job, 1.0)
-    table.switches.connected("s1")
-    pass_time(table, job, 5.0, 7.0 + AFTER_S)
+    table, job = returning()
     with pytest.raises(ConflictError, match="rank 1 can leave when all have gone on"):
         table.leave(job.id, 1, 18.0)
     go_on(table, job, 18.0)
