@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of all tests: capabilities of this machine, probed once, and skips that name what is missing."""
 
+import logging
 import os
 from collections.abc import Iterator
 
@@ -36,6 +37,7 @@ MISSING: dict[str, str | None] = {
 # The files that take longest: half a minute and more. The workers of `make test` begin with them, so that none is left
 # with one at the end.
 LONGEST = [
+    "simulation/test_worlds.py",
     "hostlib/membership/test_joining.py",
     "testbed/operate/test_operating.py",
     "testbed/test_training.py",
@@ -71,6 +73,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in MISSING.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def _kept_logging() -> Iterator[None]:
+    """A command that runs in this process sends its log to a stream that is closed with the test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="module", name="forked_processes")

@@ -338,7 +338,7 @@ class Life(RuleBasedStateMachine):
         if not active:
             return
         job = data.draw(st.sampled_from(active))
-        job.on_path_loss = (found,)
+        job.on_path_loss = tuple(dict.fromkeys((found, "servers")))
         index = [*self.table.jobs][::-1].index(job.id)
         self.change_now(index, beside=data.draw(st.booleans()))
         for _ in range(3):

@@ -414,6 +414,7 @@ def test_health_tells_the_programs_properties(serving: Serving) -> None:
                         "slot_versions": 64,
                         "free_slot_versions": 64,
                         "aggregator": {"ip": "10.0.0.253", "mac": "02:49:41:00:00:01", "udp_port": 18753},
+                        "refusals": [],
                     }
                 ],
                 "links": [],

@@ -87,7 +87,7 @@ def test_receivers_and_servers_are_in_before_the_first_admission_and_out_after_t
             memory_switch.calls.clear()
             number = await start_job(client, aggregation="shared")
             await client.delete(f"/jobs/{number}")
-            await settle(lambda: memory_switch.groups == [1])
+            await settle(lambda: memory_switch.groups == [1] and not memory_switch.in_table(DISPLACEMENT))
 
     run(body)
     order = [(verb, getattr(entity, "table", "group")) for verb, entity in memory_switch.calls]
