@@ -97,7 +97,9 @@ def test_training_goes_on_without_a_spine_or_an_uplink(
         else:
             testbed.kill(name)
         outcome = outcome_of(group)
-    assert (outcome.digest, outcome.to) == (undisturbed, [to])
+    assert (outcome.digest, outcome.to[0]) == (undisturbed, to)
+    # A slow run lasts until the job goes back, to the spine that is left.
+    assert outcome.to[1:] in ([], ["spine1, leaf1, leaf2"])
 
 
 @pytest.mark.parametrize(
