@@ -48,7 +48,7 @@ class JobRequest:
 
 
 def request_again(job: Job, kind: Kind) -> JobRequest:
-    """For another placement of a job."""
+    """The request for another placement of a job. kind: how that sums."""
     return JobRequest(
         aggregation=kind.aggregation,
         workers=job.workers,

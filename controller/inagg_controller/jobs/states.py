@@ -254,8 +254,6 @@ class JobStates:
         job.way_back.went_back(now)
         self.notices.append(f"{job.title} goes back to its first way")
         self._change(job, "the first way is there again", now, [*job.on_path_loss], found_by=BACK)
-        assert job.change is not None
-        job.change.deadline = math.inf  # until all ranks have frozen: nothing is lost
         self.replace(job, request, plan)
 
     def _change(
@@ -271,12 +269,18 @@ class JobStates:
     ) -> None:
         """Begin a change of way, and give the present way back. The arguments are fields of Change."""
         before, placement = job.change, job.placement
+        if found_by == BACK:  # nothing is lost: the time begins when all ranks have frozen
+            deadline = math.inf
+        elif before is None or before.found_by == BACK:
+            deadline = now + LONGEST_CHANGE_S
+        else:
+            deadline = before.deadline
         job.change = Change(
             lost=placement.epoch,
             reason=reason,
             began=now,
             began_unbroken=now if before is None else before.began_unbroken,
-            deadline=now + LONGEST_CHANGE_S if before is None or before.found_by == BACK else before.deadline,
+            deadline=deadline,
             since=now,
             options=options,
             workers=job.workers,
