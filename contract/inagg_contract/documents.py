@@ -733,11 +733,13 @@ class SwitchHealth(Answer):
 
 
 class LinkHealth(Answer):
-    """A link between switches. ends: as in leaf1:49. reason: why it is down, else empty."""
+    """A link between switches. ends: as in leaf1:49. reason: why it is down, else empty. ordinary: whether ordinary
+    traffic uses it."""
 
     ends: tuple[str, str]
     state: Literal["unknown", "up", "down"]
     reason: str
+    ordinary: bool = False
 
 
 class ServerHealth(Answer):

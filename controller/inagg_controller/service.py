@@ -39,6 +39,7 @@ from inagg_controller.errors import (
 )
 from inagg_controller.fabric.links import Links
 from inagg_controller.fabric.topology import Place, SwitchNode
+from inagg_controller.forwarding import Forwarding
 from inagg_controller.jobs.calls import Report
 from inagg_controller.jobs.change import Change
 from inagg_controller.jobs.job import Job, Registered
@@ -57,8 +58,6 @@ from inagg_controller.switch.entries import (
     Entity,
     Member,
     aggregator_entries,
-    binding_entries,
-    flood_group,
     linked_port_entry,
     queue_entry,
 )
@@ -113,6 +112,7 @@ class Service:
         self._clock = clock
         self._on_crash = on_crash
         self._publisher = Publisher(jobs, state)
+        self._forwarding = Forwarding(jobs, self.switches)
         self.link_watch = LinkWatch(self.links, jobs, self.switches, self._publisher, clock)
         self.refusal_watch = RefusalWatch(self.counts, clock)
         self._tasks: list[asyncio.Task[None]] = []
@@ -143,7 +143,8 @@ class Service:
         driver = EffectDriver(self.jobs, self.switches, self.counts, self._publisher, self._clock)
         keepers = (connection.keep_connected for connection in connections)
         watches = (self.link_watch.watch_links, self.refusal_watch.watch_refusals)
-        for body in (self._tick_on, driver.carry_out_effects, *watches, *keepers):
+        drivers = (driver.carry_out_effects, self._forwarding.follow_tree)
+        for body in (self._tick_on, *drivers, *watches, *keepers):
             task = asyncio.create_task(body(), name=body.__name__)
             task.add_done_callback(self._task_ended)
             self._tasks.append(task)
@@ -561,8 +562,7 @@ class Service:
         marked = () if self.network.mark_queue is None else node.ports
         return [
             *aggregator_entries(node.ip, node.mac),
-            *binding_entries(self.topology.bindings(node.name)),
-            flood_group(self.topology.flooded(node.name)),
+            *self._forwarding.entities(node.name),
             *(linked_port_entry(port) for port in linked),
             *(queue_entry(port, self.network.mark_queue or 0) for port in marked),
             *self.switches[node.name].losses.entries,

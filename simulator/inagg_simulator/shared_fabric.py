@@ -18,6 +18,7 @@ from inagg_contract.aggregation import SHARED
 from inagg_contract.constants import ECN_BITS, INAGG_PORT
 from inagg_contract.sizes import way_of
 from inagg_controller.errors import UnavailableError
+from inagg_controller.fabric.ordinary import OrdinaryTree
 from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
 from inagg_controller.jobs.effects import Install
 from inagg_controller.jobs.job import Job
@@ -209,10 +210,11 @@ class SharedFabric(Fabric):
         self._programs = dict(zip(self.topology.by_name, programs, strict=False))
         self._inserted: list[tuple[str, TableEntry]] = []
         self._groups: list[tuple[str, int]] = []
+        ordinary = OrdinaryTree.shortest(self.topology)
         for switch in self.topology.switches:
-            self._insert(switch.name, binding_entries(self.topology.bindings(switch.name)))
+            self._insert(switch.name, binding_entries(ordinary.bindings(switch.name)))
             self._insert(switch.name, aggregator_entries(switch.ip, switch.mac))
-            self._set_group(switch.name, 1, flood_group(self.topology.flooded(switch.name)).replicas)
+            self._set_group(switch.name, 1, flood_group(ordinary.flooded(switch.name)).replicas)
         for install in installs:
             for name, entries in install.entries.items():
                 self._insert(name, entries.receivers)

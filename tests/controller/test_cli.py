@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from inagg_controller.cli import app
 from inagg_controller.configuration import check_pool, parse_job_classes, parse_multicast, star
+from inagg_controller.fabric.ordinary import OrdinaryTree
 from inagg_controller.jobs.classes import JobClass
 from inagg_controller.switch.entries import SHARING, Binding, binding_entries
 from tests.controller.fake_server import FakeServer
@@ -363,11 +364,11 @@ def test_hosts_with_a_mac_address_are_bound_to_their_port() -> None:
     topology = star("unix:/s1", 1, "1,2", hosts, "10.0.0.253", "02:49:41:00:00:01")
     known = {ip: (host.place.switch, host.place.port) for ip, host in topology.host_at.items()}
     assert known == {0x0A000001: ("s1", 1), 0x0A000002: ("s1", 2), 0x0A000003: ("s1", 1)}
-    bindings = topology.bindings("s1")
-    assert bindings == [
+    bindings = OrdinaryTree.shortest(topology).bindings("s1")
+    assert bindings == (
         Binding(ip=0x0A000001, mac=0x020000000001, port=1),
         Binding(ip=0x0A000003, mac=0x020000000001, port=1),
-    ]
+    )
     tables = Counter(entry.table.rpartition(".")[2] for entry in binding_entries(bindings))
     assert tables == {"source_ip": 2, "source_mac": 1, "station": 1, "bound_port": 1}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,10 +19,13 @@ from inagg_controller.errors import ConfigurationError
 from inagg_controller.fabric.drawing import draw
 from inagg_controller.fabric.file import read_topology
 from inagg_controller.fabric.links import Links
+from inagg_controller.fabric.ordinary import OrdinaryTree
 from inagg_controller.fabric.topology import Link, Place, SwitchNode, Topology
 from inagg_controller.fabric.tree import NoTreeError, Tree, plan_tree
 from inagg_controller.switch.entries import Binding
 from tests.controller.serving import LEAF_SPINE
+
+ORDINARY = OrdinaryTree.shortest(LEAF_SPINE)
 
 FILE = """
 [[switch]]
@@ -161,12 +165,12 @@ def test_a_drawing_has_every_switch_host_and_link() -> None:
 
 
 def test_ordinary_traffic_keeps_to_links_without_a_loop() -> None:
-    flooded = {name: LEAF_SPINE.flooded(name) for name in LEAF_SPINE.by_name}
+    flooded = {name: ORDINARY.flooded(name) for name in LEAF_SPINE.by_name}
     assert flooded == {"leaf1": (1, 2, 101, 102), "leaf2": (1, 2, 101), "spine1": (1, 2), "spine2": (1,)}
 
 
 def test_addresses_of_other_switches_are_bound_to_the_way_there() -> None:
-    ports = {binding.ip: (binding.port, binding.shared) for binding in LEAF_SPINE.bindings("leaf1")}
+    ports = {binding.ip: (binding.port, binding.shared) for binding in ORDINARY.bindings("leaf1")}
     assert ports == {
         0x0A000001: (1, False),
         0x0A000002: (2, False),
@@ -176,7 +180,50 @@ def test_addresses_of_other_switches_are_bound_to_the_way_there() -> None:
         0x0A00FF03: (101, True),
         0x0A00FF04: (102, True),
     }
-    assert Binding(ip=0x0A000003, mac=0x020000000003, port=2, shared=True) in LEAF_SPINE.bindings("spine1")
+    assert Binding(ip=0x0A000003, mac=0x020000000003, port=2, shared=True) in ORDINARY.bindings("spine1")
+
+
+def links_of(tree: OrdinaryTree) -> set[str]:
+    return set(map(str, tree.links))
+
+
+def test_ordinary_traffic_goes_around_a_switch_and_stays_there() -> None:
+    dead = {link for link in LEAF_SPINE.links if any(end.switch == "spine1" for end in link.ends)}
+    around = ORDINARY.around(dead)
+    assert links_of(around) == {"leaf1:102 - spine2:1", "leaf2:102 - spine2:2"}
+    assert around.flooded("leaf1") == (1, 2, 102)
+    back = around.around(())
+    assert links_of(back) == links_of(around) | {"leaf1:101 - spine1:1"}
+    ports = {binding.ip: binding.port for binding in back.bindings("leaf2")}
+    assert (ports[0x0A000001], ports[0x0A00FF01], ports[0x0A00FF03], ports[0x0A00FF04]) == (102,) * 4
+
+
+def test_no_link_to_a_dead_leaf_is_used_and_its_stations_stay_bound() -> None:
+    dead = {link for link in LEAF_SPINE.links if any(end.switch == "leaf2" for end in link.ends)}
+    around = ORDINARY.around(dead)
+    assert links_of(around) == {"leaf1:101 - spine1:1", "leaf1:102 - spine2:1"}
+    assert around.flooded("spine1") == (1,)
+    for name in LEAF_SPINE.by_name:
+        stations = {(binding.ip, binding.mac) for binding in ORDINARY.bindings(name)}
+        assert {(binding.ip, binding.mac) for binding in around.bindings(name)} == stations
+
+
+@given(st.data())
+def test_ordinary_traffic_has_no_loop_and_joins_what_live_links_join(data: st.DataObject) -> None:
+    size = data.draw(st.integers(2, 7))
+    names = [f"s{number}" for number in range(size)]
+    pairs = st.tuples(st.sampled_from(names), st.sampled_from(names)).filter(lambda pair: pair[0] < pair[1])
+    found = topology(" ".join(names), *map("-".join, data.draw(st.lists(pairs, min_size=1, max_size=12))))
+    tree = OrdinaryTree.shortest(found)
+    for dead in data.draw(st.lists(st.sets(st.sampled_from(found.links)), max_size=4)):
+        before, tree = tree, tree.around(dead)
+        assert before.links - dead <= tree.links
+        assert not tree.links & dead
+        live, used = found.graph(names, dead), found.graph(names, set(found.links) - tree.links)
+        assert nx.is_forest(used)
+        assert sorted(map(sorted, nx.connected_components(used))) == sorted(
+            map(sorted, nx.connected_components(live))
+        )
 
 
 def test_workers_at_one_switch_need_no_other() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from inagg_contract.constants import INAGG_PORT
 from inagg_controller.errors import UnavailableError
+from inagg_controller.fabric.topology import Link
 from inagg_controller.jobs.effects import Install
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.table import JobTable
@@ -24,6 +25,11 @@ ADMISSION = "InaggIngress.admission.admission"
 
 def tree_table(**limits: Any) -> JobTable:
     return new_table(topology=LEAF_SPINE, shared_slots=SHARED_SLOTS, **limits)
+
+
+def link_named(name: str) -> Link:
+    (link,) = [link for link in LEAF_SPINE.links if str(link) == name]
+    return link
 
 
 def create(table: JobTable, at: list[str] = AT, *, colocated: bool = True) -> Job:
@@ -124,13 +130,22 @@ def test_only_links_of_ordinary_traffic_are_used() -> None:
     assert create_leased(table, 4, 4, "", 0.0, at=AT).placement.tree.roots == 2
     job = create(table)
     assert list(job.placement.tree.by_name) == ["spine1", "leaf1", "leaf2"]
-    assert set(job.placement.tree.links.values()) <= LEAF_SPINE.ordinary_links
+    assert set(job.placement.tree.links.values()) <= table.switches.ordinary.links
 
 
-def test_without_a_working_link_of_ordinary_traffic_jobs_are_refused() -> None:
+def test_a_job_goes_around_a_link_that_is_down_as_ordinary_traffic_does() -> None:
     table = tree_table()
-    (link,) = [link for link in LEAF_SPINE.ordinary_links if str(link) == "leaf2:101 - spine1:2"]
-    table.switches.link_down(link, 1.0, "cut")
-    assert create_leased(table, 4, 4, "", 0.0, at=AT).placement.tree.roots == 1
+    table.switches.link_down(link_named("leaf2:101 - spine1:2"), 1.0, "cut")
+    table.tick(1.0)
+    (notice,) = table.take_notices()
+    assert notice == "ordinary traffic uses the link leaf2:102 - spine2:2 from now on"
+    assert list(create(table).placement.tree.by_name) == ["spine2", "leaf1", "leaf2"]
+
+
+def test_without_a_working_way_jobs_are_refused() -> None:
+    table = tree_table()
+    for name in ("leaf2:101 - spine1:2", "leaf2:102 - spine2:2"):
+        table.switches.link_down(link_named(name), 1.0, "cut")
+    table.tick(1.0)
     with pytest.raises(UnavailableError, match="no working way from switch leaf1 to switch leaf2"):
         create(table)

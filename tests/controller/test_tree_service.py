@@ -11,14 +11,17 @@ from functools import partial
 import httpx
 import pytest
 
+from inagg_contract.constants import FLOOD_GROUP
 from inagg_controller.errors import ConfigurationError, SwitchUnreachableError
 from inagg_controller.fabric.topology import Place
 from inagg_controller.service import Service
 from inagg_controller.switch.client import Count
-from inagg_controller.switch.entries import Entity
+from inagg_controller.switch.entries import STATION, Entity, TableEntry
 from tests.controller.memory_switch import MemorySwitch
 from tests.controller.serving import AT, LEAF_SPINE, RANKS, Clock, Serving, run, settle, worker
 from tests.controller.tables import create_leased
+
+H3 = 0x020000000003
 
 
 class Fabric:
@@ -205,6 +208,79 @@ def test_a_link_that_dies_fails_its_jobs_with_both_ends(fabric: Fabric) -> None:
             fabric.cut = set()
             await look_at_links(service, clock, 8.0)
             assert create_leased(service.jobs, RANKS, 4, "", 8.0, at=AT).placement.tree.roots == 2
+
+    run(body)
+
+
+def ordinary_ways(fabric: Fabric) -> dict[str, tuple[list[int], int]]:
+    """By switch that is there: the ports to which it floods, and the port at which it has h3, at leaf2."""
+    ways = {}
+    for name, switch in fabric.switches.items():
+        if switch.away:
+            continue
+        flooded = [port for port, _ in switch.replicas(FLOOD_GROUP)]
+        (params,) = [
+            dict(entity.params)
+            for entity in switch.entities.values()
+            if isinstance(entity, TableEntry) and (entity.table, entity.match) == (STATION, (("mac", H3),))
+        ]
+        ways[name] = flooded, params["port"]
+    return ways
+
+
+def test_ordinary_traffic_goes_around_a_link_that_dies(fabric: Fabric) -> None:
+    async def body() -> None:
+        async with fabric.serving()() as (client, service, clock):
+            assert ordinary_ways(fabric) == {
+                "leaf1": ([1, 2, 101, 102], 101),
+                "leaf2": ([1, 2, 101], 1),
+                "spine1": ([1, 2], 2),
+                "spine2": ([1], 1),
+            }
+            fabric.cut = {Place("leaf2", 101)}
+            await look_at_links(service, clock, 6.0)
+            around = {
+                "leaf1": ([1, 2, 101, 102], 102),
+                "leaf2": ([1, 2, 102], 1),
+                "spine1": ([1], 1),
+                "spine2": ([1, 2], 2),
+            }
+            await settle(lambda: ordinary_ways(fabric) == around)
+            links = (await client.get("/health")).json()["links"]
+            assert [link["ordinary"] for link in links] == [True, False, True, True]
+            fabric.cut = set()
+            await look_at_links(service, clock, 8.0)
+            assert ordinary_ways(fabric) == around
+
+    run(body)
+
+
+def test_ordinary_traffic_goes_around_a_switch_that_dies_and_reaches_it_again(fabric: Fabric) -> None:
+    async def body() -> None:
+        async with fabric.serving()() as _:
+            spine = fabric.switches["spine1"]
+            spine.away = True
+            spine.restart()
+            around = {"leaf1": ([1, 2, 102], 102), "leaf2": ([1, 2, 102], 1), "spine2": ([1, 2], 2)}
+            await settle(lambda: ordinary_ways(fabric) == around)
+            spine.away = False
+            around |= {"leaf1": ([1, 2, 101, 102], 102), "spine1": ([1], 1)}
+            await settle(lambda: spine.groups and ordinary_ways(fabric) == around)
+
+    run(body)
+
+
+def test_a_switch_that_stands_still_does_not_keep_ordinary_traffic_from_going_around(fabric: Fabric) -> None:
+    async def body() -> None:
+        async with fabric.serving()() as (_, service, clock):
+            go_on = threading.Event()
+            fabric.switches["spine1"].refuse = lambda _: not go_on.wait(20)
+            fabric.cut = {Place("leaf1", 101), Place("leaf2", 101)}
+            await look_at_links(service, clock, 6.0)
+            await settle(lambda: fabric.switches["spine2"].replicas(FLOOD_GROUP) == ((1, 0), (2, 0)))
+            assert fabric.switches["spine1"].replicas(FLOOD_GROUP) == ((1, 0), (2, 0))
+            go_on.set()
+            await settle(lambda: fabric.switches["spine1"].replicas(FLOOD_GROUP) == ())
 
     run(body)
 

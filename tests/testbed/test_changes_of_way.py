@@ -30,6 +30,16 @@ BROKEN_SERVER = STEPS.replace(
 )
 
 
+# The same, with what gloo does in each step: ordinary traffic between the hosts, over TCP.
+WITH_GLOO = STEPS.replace(
+    "    for tensor in tensors:",
+    """    found = [None] * dist.get_world_size()
+    dist.all_gather_object(found, step)
+    assert found == [step] * dist.get_world_size()
+    for tensor in tensors:""",
+)
+
+
 # Exact sums until each rank has changed its way twice, and some more.
 UNTIL_BACK = f"""{PROGRAM}
 import inagg, itertools, json
@@ -100,6 +110,27 @@ def test_training_goes_on_without_a_spine_or_an_uplink(
     assert (outcome.digest, outcome.to[0]) == (undisturbed, to)
     # A slow run lasts until the job goes back, to the spine that is left.
     assert outcome.to[1:] in ([], ["spine1, leaf1, leaf2"])
+
+
+@pytest.mark.parametrize("part", ["spine1", "leaf2:101"])
+def test_ordinary_traffic_goes_around_the_first_spine_and_training_with_it(
+    open_network: OpenTestbed, undisturbed: str, part: str
+) -> None:
+    """The ranks reach the controller by another network, as they could not otherwise."""
+    fabric = Fabric.parse("leaf-spine:2x2x2", hosts=4)
+    with open_network(fabric=fabric, link="100mbit", management=True) as testbed:
+        group = launch(testbed, WITH_GLOO, {"INAGG_ON_PATH_LOSS": "same,other"})
+        name, _, port = part.partition(":")
+        if port:
+            testbed.set_link(SwitchPort(name, int(port)), "down")
+        else:
+            testbed.kill(name)
+        outcome = outcome_of(group)
+        assert (
+            "ordinary traffic uses the link leaf2:102 - spine2:2 from now on"
+            in (testbed.results / "controller.log").read_text()
+        )
+    assert (outcome.digest, outcome.to[0]) == (undisturbed, "spine2, leaf1, leaf2")
 
 
 @pytest.mark.parametrize(

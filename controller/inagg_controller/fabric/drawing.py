@@ -5,6 +5,7 @@ from itertools import groupby
 from xml.sax.saxutils import escape, quoteattr
 
 from inagg_contract.addresses import format_ip
+from inagg_controller.fabric.ordinary import OrdinaryTree
 from inagg_controller.fabric.topology import Host, Place, Topology
 
 _WIDTH, _HEIGHT = 88.0, 34.0  # of a switch
@@ -20,8 +21,9 @@ def listing(topology: Topology) -> str:
         f"ports {', '.join(map(str, switch.ports))}"
         for switch in topology.switches
     ]
+    ordinary = OrdinaryTree.shortest(topology).links
     lines += [
-        f"link {link}{'' if link in topology.ordinary_links else ' (aggregation only)'}"
+        f"link {link}{'' if link in ordinary else ' (aggregation only, while all links are up)'}"
         for link in topology.links
     ]
     lines += [f"host {host.name}: {format_ip(host.ip)} at {host.place}" for host in topology.hosts]
@@ -31,7 +33,7 @@ def listing(topology: Topology) -> str:
 def draw(topology: Topology) -> str:
     """The topology as an SVG document: hosts at the bottom, each switch above what is nearer to a host.
 
-    Links that only aggregation uses are dashed.
+    Links that only aggregation uses, while all links are up, are dashed.
     """
     rows = _rows(topology)
     width = max(sum(max(_WIDTH, _hosts_width(topology, name)) + _GAP for name in row) for row in rows)
@@ -85,9 +87,10 @@ def _by_port(topology: Topology, name: str) -> list[tuple[Place, list[Host]]]:
 def _links(topology: Topology, places: dict[str, tuple[float, float]]) -> list[str]:
     parts = []
     width = max(x for x, _ in places.values()) + min(x for x, _ in places.values())
+    ordinary = OrdinaryTree.shortest(topology).links
     for link in topology.links:
         (x1, y1), (x2, y2) = (places[end.switch] for end in link.ends)
-        dash = "" if link in topology.ordinary_links else ' stroke-dasharray="5 4"'
+        dash = "" if link in ordinary else ' stroke-dasharray="5 4"'
         parts.append(f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="#445"{dash}/>')
         for end, (x, y), (to_x, to_y) in (
             (link.ends[0], (x1, y1), (x2, y2)),

@@ -84,6 +84,7 @@ def _link_health(service: Service, link: Link) -> LinkHealth:
         ends=(str(link.ends[0]), str(link.ends[1])),
         state=service.links.states[link],
         reason=service.links.reasons.get(link, ""),
+        ordinary=link in service.jobs.switches.ordinary.links,
     )
 
 

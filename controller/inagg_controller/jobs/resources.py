@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from inagg_controller.errors import FullError, InvalidRequestError, NotOfferedError, UnavailableError
+from inagg_controller.fabric.ordinary import OrdinaryTree
 from inagg_controller.fabric.topology import Link, Topology
 from inagg_controller.fabric.tree import NoTreeError, Tree, TreeSwitch, plan_tree
 from inagg_controller.jobs.classes import FEWER_SLOTS, JobClass
@@ -45,13 +46,15 @@ class _Bound(NamedTuple):
 class Resources:
     """The switches of a topology.
 
-    pools: the slots of each. connected: those that are connected. down: the links that pass no packets.
+    pools: the slots of each. connected: those that are connected. down: the links that pass no packets. ordinary: the
+    links that ordinary traffic uses.
     """
 
     def __init__(self, topology: Topology, limits: Limits) -> None:
         self.pools = {switch.name: LeasePool(limits.leasable) for switch in topology.switches}
         self.connected: set[str] = set()
         self.down: set[Link] = set()
+        self.ordinary = OrdinaryTree.shortest(topology)
         self._topology = topology
         self._limits = limits
 
@@ -90,12 +93,22 @@ class Resources:
             raise NotOfferedError(
                 "the switch has no shared slots: start the controller with --shared-slots, or with a smaller --pool"
             )
-        return self._plan(_ranks(at), 1, set(self._topology.links) - self._topology.ordinary_links)
+        return self._plan(_ranks(at), 1, set(self._topology.links) - self.ordinary.links)
 
     def give_back(self, leases: Mapping[str, Lease]) -> None:
         """End leases of a share."""
         for name, lease in leases.items():
             self.pools[name].give_back(lease)
+
+    def reroute(self) -> list[Link]:
+        """Have ordinary traffic go around what is not there now. Returns the links that it uses from now on."""
+        away = (
+            link
+            for link in self._topology.links
+            if not all(end.switch in self.connected for end in link.ends)
+        )
+        before, self.ordinary = self.ordinary, self.ordinary.around(self.down.union(away))
+        return sorted(self.ordinary.links - before.links, key=str)
 
     def away(self, tree: Tree) -> list[str]:
         """The switches of a tree that are not connected."""

@@ -4,6 +4,7 @@
 from collections import deque
 from collections.abc import Mapping
 
+from inagg_controller.fabric.ordinary import OrdinaryTree
 from inagg_controller.fabric.topology import Link, Topology
 from inagg_controller.jobs.effects import Effect, Regroup, Remove
 from inagg_controller.jobs.installation import unicast_groups_of
@@ -120,6 +121,20 @@ class SwitchedJobs:
         """Record that a link passes packets (again)."""
         self._resources.down.discard(link)
         self._states.note_change()
+
+    @property
+    def ordinary(self) -> OrdinaryTree:
+        """The links that ordinary traffic uses."""
+        return self._resources.ordinary
+
+    def reroute(self) -> None:
+        """Have ordinary traffic go around what is not there now."""
+        if links := self._resources.reroute():
+            what = "link" if len(links) == 1 else "links"
+            self._states.notices.append(
+                f"ordinary traffic uses the {what} {', '.join(map(str, links))} from now on"
+            )
+            self._states.note_change()
 
     def installed(self) -> Mapping[int, Mapping[str, JobEntries]]:
         """Entries that are in the switches after every effect has been carried out, by job and switch."""

@@ -265,11 +265,13 @@ class JobTable:
         return job
 
     def tick(self, now: float) -> None:
-        """Let time pass: lose silent servers and ranks, find ways for jobs that have lost theirs, take jobs back to
-        their first way, end late jobs, repeat removals, forget ended jobs."""
+        """Let time pass: lose silent servers and ranks, have ordinary traffic go around what is down, find ways for
+        jobs that have lost theirs, take jobs back to their first way, end late jobs, repeat removals, forget ended
+        jobs."""
         stall = now - self._last_tick - _STALL_S
         self._last_tick = now
         self.servers.tick(now, stall)
+        self.switches.reroute()
         for job in list(self.jobs.values()):
             if stall > 0:
                 job.liveness.skip(stall)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which links ordinary traffic uses: a tree that joins all switches, so no frame travels in a circle."""
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+import networkx as nx
+
+from inagg_controller.fabric.topology import Link, Place, Topology
+from inagg_controller.switch.entries import Binding
+
+
+@dataclass(frozen=True)
+class OrdinaryTree:
+    """The links that ordinary traffic uses, of a topology: they have no loop."""
+
+    topology: Topology
+    links: frozenset[Link]
+
+    @classmethod
+    def shortest(cls, topology: Topology) -> "OrdinaryTree":
+        """The shortest ways to the switch from which the farthest one is nearest; the first of several."""
+        graph = topology.graph(topology.by_name)
+        links: list[Link] = []
+        for part in nx.connected_components(graph):
+            centers = nx.center(graph.subgraph(part))
+            center = next(switch.name for switch in topology.switches if switch.name in centers)
+            links += [next(iter(graph[above][below])) for above, below in nx.bfs_edges(graph, center)]
+        return cls(topology, frozenset(links))
+
+    def around(self, dead: Container[Link]) -> "OrdinaryTree":
+        """A tree without these links, which joins what the others join. Links of this tree that live stay in it.
+
+        So nothing moves unless it must, and what goes around a link goes on doing so when the link is back. No link to
+        a dead switch is in the tree, lest a switch that only the controller cannot reach closes a circle.
+        """
+        joined, links = nx.utils.UnionFind(), []
+        for link in sorted(self.topology.links, key=lambda link: link not in self.links):
+            one, other = (end.switch for end in link.ends)
+            if link not in dead and joined[one] != joined[other]:
+                joined.union(one, other)
+                links.append(link)
+        found = frozenset(links)
+        return self if found == self.links else OrdinaryTree(self.topology, found)
+
+    def flooded(self, name: str) -> tuple[int, ...]:
+        """The ports of a switch to which ordinary traffic is flooded: all but those of links outside the tree."""
+        return tuple(
+            port
+            for port in self.topology.by_name[name].ports
+            if (link := self.topology.link_at.get(Place(name, port))) is None or link in self.links
+        )
+
+    def bindings(self, name: str) -> tuple[Binding, ...]:
+        """Which ordinary traffic may come to a switch by which port: of bound hosts, and of other aggregators.
+
+        What belongs to another switch comes by the link towards it, which other stations may use too. What the tree
+        does not join keeps the shortest way.
+        """
+        ways = self.shortest(self.topology)._ways(name) | self._ways(name)
+        hosts = [(host.place, host.ip, host.mac) for host in self.topology.hosts if host.mac is not None]
+        own = [Binding(ip=ip, mac=mac, port=at.port) for at, ip, mac in hosts if at.switch == name]
+        elsewhere = [(at.switch, ip, mac) for at, ip, mac in hosts]
+        elsewhere += [(switch.name, switch.ip, switch.mac) for switch in self.topology.switches]
+        return (
+            *own,
+            *(
+                Binding(ip=ip, mac=mac, port=ways[switch], shared=True)
+                for switch, ip, mac in elsewhere
+                if switch in ways
+            ),
+        )
+
+    def _ways(self, name: str) -> dict[str, int]:
+        """The ports of a switch that lead to the others, by their names."""
+        graph = nx.Graph()
+        graph.add_node(name)
+        for link in self.links:
+            graph.add_edge(*(end.switch for end in link.ends), link=link)
+        return {
+            other: graph[name][path[1]]["link"].end_at(name).port
+            for other, path in nx.single_source_shortest_path(graph, name).items()
+            if other != name
+        }
