@@ -146,6 +146,10 @@ class Problem(Answer):
     detail: str
 
 
+# The header Idempotency-Key of POST /jobs: characters.
+LONGEST_KEY = 64
+
+
 class NewJob(Request):
     """The body of POST /jobs.
 

@@ -180,24 +180,24 @@ class Service:
         for until in self._attended:
             until.reschedule(asyncio.get_running_loop().time())
 
-    async def create(self, new: NewJob, creator: str | None = None) -> Job:
+    async def create(self, new: NewJob, creator: str | None = None, key: str = "") -> Job:
         """Create the job that a client asks for; with "auto" of the first kind of aggregation that has room for it.
 
-        creator: the host that asks, None for the operator. Waits briefly for what is about to become free. Raises
-        InvalidRequestError, UnavailableError; with "auto" UnavailableError has the reasons of all three kinds, and is
-        NotOfferedError if none of them can change.
+        creator: the host that asks, None for the operator. key: of the request; if it is repeated, it finds the job.
+        Waits briefly for what is about to become free. Raises InvalidRequestError, UnavailableError; with "auto"
+        UnavailableError has the reasons of all three kinds, and is NotOfferedError if none of them can change.
         """
         if new.hosts is not None and len(new.hosts) != new.workers:
             raise InvalidRequestError(
                 f"hosts has {len(new.hosts)} addresses for {new.workers} workers: give one address for each rank"
             )
         if new.aggregation != AUTO:
-            return await self._create(new.aggregation, new, creator)
+            return await self._create(new.aggregation, new, creator, key)
         reasons: dict[str, str] = {}
         later = False
         for aggregation in AGGREGATIONS:
             try:
-                job = await self._create(aggregation, new, creator)
+                job = await self._create(aggregation, new, creator, key)
             except RequestError as refused:
                 if aggregation == LEASED and not isinstance(refused, UnavailableError):
                     raise
@@ -213,7 +213,7 @@ class Service:
                 return job
         raise (UnavailableError if later else NotOfferedError)("; ".join(reasons.values()))
 
-    async def _create(self, aggregation: Aggregation, new: NewJob, creator: str | None) -> Job:
+    async def _create(self, aggregation: Aggregation, new: NewJob, creator: str | None, key: str) -> Job:
         """See JobTable.create."""
         request = JobRequest(
             aggregation=aggregation,
@@ -226,9 +226,14 @@ class Service:
             priority=new.priority if aggregation == SHARED else 0,
             job_class=new.job_class,
             on_path_loss=tuple(new.on_path_loss),
+            key=key,
         )
         await self._publisher.wait_while(lambda: self.jobs.frees_room(request), _REMOVAL_S)
         job = self.jobs.create(request, self._clock())
+        job.wanted += 1
+        if job.wanted > 1:
+            _log.info("%s: the request that created it was repeated", job.title)
+            return job
         _log.info(
             "%s: class %s, %d workers, %d of %d slots, epoch %d, on %s",
             job.title,
@@ -241,6 +246,12 @@ class Service:
         )
         self._publisher.publish()
         return job
+
+    def give_up(self, job: Job) -> None:
+        """The client has gone that asked for a job. End it, unless the client has asked again."""
+        job.wanted -= 1
+        if not job.wanted:
+            self.end(job.id)
 
     def register(self, number: int, new: NewWorker, asker: str | None) -> Registration:
         """Register a worker. asker: the address that the request comes from; None: the operator's.

@@ -5,10 +5,16 @@
 """
 
 import asyncio
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from inagg_contract.aggregation import AGGREGATIONS, AUTO, Aggregation
+from inagg_contract.documents import NewJob
+from inagg_controller.state_file import StateFile
 from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import ADMISSION, RECEIVER
 from tests.controller.memory_switch import MemorySwitch
@@ -52,6 +58,53 @@ def test_a_job_says_how_many_slots_it_was_granted(
         async with serving(shared_slots=SHARED_SLOTS) as (client, _, _):
             job = await create_job(client, aggregation=aggregation, slots=1024)
             assert job["slots"] == (await client.get("/jobs/1")).json()["slots"] == granted
+
+    run(body)
+
+
+def test_a_creation_that_is_repeated_with_its_key_finds_the_job(serving: Serving, tmp_path: Path) -> None:
+    body_of_two = {"workers": 2, "slots": 8}
+
+    async def create(client: httpx.AsyncClient, key: str, **more: object) -> httpx.Response:
+        return await client.post("/jobs", json=body_of_two | more, headers={"Idempotency-Key": key})
+
+    async def first() -> Any:
+        with closing(StateFile(tmp_path / "state")) as state:
+            async with serving(state=state) as (client, _, _):
+                made = (await create(client, "one")).json()
+                assert (await create(client, "one")).json() == made
+                assert (await create(client, "two")).json()["id"] != made["id"]
+                return made
+
+    async def after_a_restart(made: Any) -> None:
+        with closing(StateFile(tmp_path / "state")) as state:
+            async with serving(state=state) as (client, _, _):
+                found = (await create(client, "one")).json()
+                assert (found["id"], found["secret"]) == (made["id"], made["secret"])
+                refused = await create(client, "one", workers=3)
+                assert refused.status_code == 422
+                assert "job 1 was created with this key, for 2 workers" in refused.json()["detail"]
+                await client.delete("/jobs/1")
+                assert (await create(client, "one")).json()["id"] != 1
+                for wrong in ("k" * 65, "two words"):
+                    assert (await create(client, wrong)).status_code == 422
+
+    made = run(first)
+    run(lambda: after_a_restart(made))
+
+
+def test_a_client_that_gives_up_leaves_the_job_to_its_repeated_request(serving: Serving) -> None:
+    async def body() -> None:
+        async with serving() as (client, service, _):
+            key = {"Idempotency-Key": "one"}
+            new = NewJob(workers=2, slots=8)
+            job = await service.create(new, "10.0.0.1", "one")
+            again = await client.post("/jobs", json={"workers": 2, "slots": 8}, headers=key)
+            assert again.json()["id"] == job.id
+            service.give_up(job)
+            assert job.state == "joining"
+            service.give_up(job)
+            assert job.state == "failed"
 
     run(body)
 

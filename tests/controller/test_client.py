@@ -194,20 +194,17 @@ def test_no_answer_in_time_is_an_error_that_names_the_controller() -> None:
     assert isinstance(e.value, ConnectionError)
 
 
-def test_a_job_is_not_created_twice_when_the_answer_is_lost() -> None:
-    client, requests = answering(httpx.ReadTimeout("slow"))
-    with pytest.raises(ControllerUnreachableError):
-        client.create_job(2, 8)
-    assert len(requests) == 1
-
-
-def test_a_job_is_created_again_when_the_request_never_arrived(api: Api) -> None:
+def test_a_creation_is_repeated_with_the_same_key() -> None:
     client, requests = answering(
-        httpx.ConnectError("refused"), (503, {"title": "Unavailable", "detail": "full"})
+        httpx.ConnectError("refused"),
+        httpx.RemoteProtocolError("closed"),
+        (503, {"title": "Unavailable", "detail": "full"}),
     )
-    with pytest.raises(ControllerRefusedError, match="full"):
-        client.create_job(2, 8)
-    assert len(requests) == 2
+    for _ in range(2):
+        with pytest.raises(ControllerRefusedError, match="full"):
+            client.create_job(2, 8)
+    first, again, third, another = (request.headers["Idempotency-Key"] for request in requests)
+    assert first == again == third != another
 
 
 def test_a_starting_group_waits_for_a_controller_that_is_busy(launch: Launcher, free_port: int) -> None:
@@ -240,7 +237,29 @@ def test_a_starting_group_waits_for_a_controller_that_is_busy(launch: Launcher, 
         assert created.result(20).id == job.id + 1
 
 
-def test_a_starting_group_does_not_wait_for_a_controller_that_is_not_there(free_port: int) -> None:
+def test_a_starting_group_waits_for_a_controller_that_starts_again(
+    launch: Launcher, free_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"http://127.0.0.1:{free_port}"
+    with (
+        ControlClient(url, timeout_s=0.2, setup_s=60.0, absent_s=60.0) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        created = pool.submit(client.create_job, 2, 4)
+        wait_until(lambda: "takes no connection" in caplog.text, "a warning", 10)
+        assert not created.done()
+        process = launch()
+        assert read_line(process) == "ready"
+        job = created.result(20)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        waiting = pool.submit(client.wait_running, job.id, timeout_s=1.0)
+        assert read_line(launch()) == "ready"
+        with pytest.raises(JobError, match=r"ranks \[0, 1\] have not registered within 1 s"):
+            waiting.result(20)
+
+
+def test_a_starting_group_does_not_wait_long_for_a_controller_that_is_not_there(free_port: int) -> None:
     with ControlClient(f"http://127.0.0.1:{free_port}", timeout_s=0.2, setup_s=3600.0) as client:
         for ask in (client.health, lambda: client.create_job(2, 4), lambda: client.wait_running(1)):
             with pytest.raises(ControllerUnreachableError, match="refused"):

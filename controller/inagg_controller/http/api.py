@@ -12,7 +12,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect
 
 from inagg_contract.addresses import parse_ip
 from inagg_contract.documents import (
+    LONGEST_KEY,
     LONGEST_REASON,
     Beat,
     Counters,
@@ -75,6 +76,7 @@ from inagg_controller.service import Service
 _T = TypeVar("_T")
 
 _LONGEST_WAIT_S = 60.0
+_Key = Annotated[str, Header(pattern=r"^[!-~]*$", max_length=LONGEST_KEY)]
 _Wait = Annotated[float, Query(ge=0, le=_LONGEST_WAIT_S, allow_inf_nan=False)]
 
 _DESCRIPTION = """Manages training jobs whose gradients switches or servers sum, the switches, and the servers.
@@ -151,13 +153,15 @@ def _open(service: Service) -> APIRouter:
         return health_of(service)
 
     @router.post("/jobs", status_code=201)
-    async def create(new: NewJob, request: Request) -> CreatedJob:
+    async def create(new: NewJob, request: Request, idempotency_key: _Key = "") -> CreatedJob:
         """Create a job and lease slots for it in each switch of its tree, or memory of each registered server: the
         requested number of slots, or fewer if they are scarce. A job on shared slots leases no slots. Needs no secret.
-        The answer contains the secret that all other requests about the job need."""
-        job = await service.create(new, None if _asker(request) is None else host_of(request.client))
+        The answer contains the secret that all other requests about the job need. A request that is repeated with the
+        same key gets the same job, also if the controller has restarted meanwhile."""
+        creator = None if _asker(request) is None else host_of(request.client)
+        job = await service.create(new, creator, idempotency_key)
         if await request.is_disconnected():  # while the service waited for room
-            service.end(job.id)
+            service.give_up(job)
         return CreatedJob.model_construct(**dict(job_status(service, job)), secret=job.secret)
 
     @router.post("/heartbeats", response_model=RankAnswers)

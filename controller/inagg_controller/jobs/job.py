@@ -31,7 +31,8 @@ class Job:
     resumed_at: when last, found_by: by which of `on_path_loss`, and lost_why: for which reason. second_round: ways that
     did not last have used up `on_path_loss` once. first: how it was summed before it lost its first way; None: it has
     lost none. way_back: there. comparison, mismatch, waits: of the collectives that its ranks call. secret: permits
-    requests about it.
+    requests about it. key: of the request that created it, by which a repeated one finds it; empty without one.
+    wanted: how many such requests have not been given up.
     """
 
     id: int
@@ -62,6 +63,8 @@ class Job:
     left: set[int] = field(default_factory=set)
     lost: dict[int, str] = field(default_factory=dict)
     secret: str = field(default_factory=new_secret, repr=False)
+    key: str = field(default="", repr=False)
+    wanted: int = 0
 
     @property
     def placement(self) -> Placement:

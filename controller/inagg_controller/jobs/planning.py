@@ -30,8 +30,8 @@ class JobRequest:
     slots: at most. creator: the host that asks, None for the operator; the jobs of a host are limited to a share. at:
     the switch of each rank's host; None: the only switch. colocated: the first ranks run its servers, else it leases
     memory of registered ones. priority: on shared slots the job evicts what jobs of a lower one have in a slot.
-    job_class: the jobs of a class are limited to its quotas. on_path_loss: see `Job`. exact: no other number of slots
-    is of use.
+    job_class: the jobs of a class are limited to its quotas. on_path_loss, key: see `Job`. exact: no other number of
+    slots is of use.
     """
 
     aggregation: Aggregation
@@ -44,6 +44,7 @@ class JobRequest:
     priority: int = 0
     job_class: str = DEFAULT_JOB_CLASS
     on_path_loss: Sequence[str] = ()
+    key: str = ""
     exact: bool = False
 
 

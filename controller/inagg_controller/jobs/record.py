@@ -57,7 +57,7 @@ class PlacementRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """A job without its members. why_changing: the reason why it has lost its way; None: it has not. first: as in
+    """A job without its members. why_changing: the reason why it has lost its way; None: it has not. first, key: as in
     `Job`."""
 
     id: int
@@ -76,6 +76,7 @@ class JobRecord:
     lost: Mapping[int, str]
     placement: PlacementRecord
     first: Kind | None = None
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +125,7 @@ def record_of(job: Job) -> bytes:
             left=tuple(job.left),
             lost=job.lost,
             first=job.first,
+            key=job.key,
             placement=PlacementRecord(
                 epoch=placement.epoch,
                 switches=placement.tree.switches,

@@ -86,6 +86,8 @@ def _restore_job(
         left=set(record.left),
         lost=dict(record.lost),
         secret=record.secret,
+        key=record.key,
+        wanted=1,
     )
     states.jobs[job.id] = job
     states.numbers.claim(job.id)

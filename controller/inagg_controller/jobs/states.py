@@ -116,6 +116,7 @@ class JobStates:
             placements=[self._place(number, request, plan)],
             comparison=Comparison(request.workers),
             on_path_loss=request.on_path_loss,
+            key=request.key,
         )
         self.jobs[number] = job
         self.note_change(job)

@@ -118,7 +118,17 @@ class JobTable:
         return notices
 
     def create(self, request: JobRequest, now: float) -> Job:
-        """Create a job: plan what sums for it, and lease that. Raises InvalidRequestError, UnavailableError."""
+        """Create a job: plan what sums for it, and lease that. Raises InvalidRequestError, UnavailableError.
+
+        If a job that has not ended was created with the same key, it is that one.
+        """
+        known = (
+            job for job in self.jobs.values() if request.key and job.key == request.key and not job.ended
+        )
+        if (job := next(known, None)) is not None:
+            if job.workers != request.workers:
+                raise InvalidRequestError(f"{job.title} was created with this key, for {job.workers} workers")
+            return job
         self._states.check_epoch()
         return self._states.add(request, self._planners.plan(request, self._states.holders), now)
 

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker's side of the controller's HTTP API.
 
-A failed request is repeated, with backoff, until the client's timeout has passed. But the creation of a job is repeated
-only if the request never reached the controller, and a heartbeat never: the next one follows soon. While a group
-starts, a controller that takes a request may be busy with other ranks' requests for as long as `setup_s` says.
+A failed request is repeated, with backoff, until the client's timeout has passed; a heartbeat never: the next one
+follows soon. The creation of a job has a key, by which the controller finds the job again. While a group starts, the
+controller may be busy with other ranks' requests, or start again, for as long as `setup_s` and `absent_s` say.
 """
 
 import contextlib
 import json
+import logging
 import os
 import re
+import secrets
 import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -76,8 +78,7 @@ from inagg_contract.documents import (
 
 _T = TypeVar("_T")
 
-# When a failed request is repeated: always, if it never reached the controller, or never.
-_Repeat = Literal["always", "unsent", "never"]
+_log = logging.getLogger(__name__)
 
 # Long polls are cut into pieces of this length: within one piece a dead connection, or rank, is noticed.
 _LONG_POLL_S = 1.0
@@ -119,8 +120,8 @@ class ControlClient:
     """The controller's HTTP API. May be shared between threads; connections are reused.
 
     base_url: such as "http://10.0.0.254:9560". timeout_s: time allowed for one request, repeats included. setup_s: the
-    same for the requests of a group that starts, by default timeout_s; but a controller that takes no connection is
-    given up after timeout_s.
+    same for the requests of a group that starts, by default timeout_s. absent_s: after this time a controller that
+    takes no connection is given up, by default timeout_s.
     token: the operator's. Without it a client may create jobs, and use jobs whose secret it knows: those that it has
     created, and those given to `learn_secret`. authority: the file with the certificate of the authority that signed
     the controller's, for an https URL; by default, the system's authorities. source: the address of this host that its
@@ -138,6 +139,7 @@ class ControlClient:
         timeout_s: float = 5.0,
         *,
         setup_s: float | None = None,
+        absent_s: float | None = None,
         token: str | None = None,
         authority: Path | None = None,
         source: str | None = None,
@@ -146,6 +148,7 @@ class ControlClient:
         self.base_url = base_url.rstrip("/")
         self.timeout_s = timeout_s
         self.setup_s = timeout_s if setup_s is None else setup_s
+        self.absent_s = timeout_s if absent_s is None else absent_s
         self.authority = authority
         self._token = token
         self._secrets: dict[int, str] = {}
@@ -211,7 +214,8 @@ class ControlClient:
             job_class=job_class,
             on_path_loss=list(on_path_loss),
         )
-        document = self._request("POST", "/jobs", body=body, timeout_s=self.setup_s, repeat="unsent")
+        headers = {"Idempotency-Key": secrets.token_urlsafe()}
+        document = self._request("POST", "/jobs", body=body, timeout_s=self.setup_s, headers=headers)
         created = self._read(CreatedJob, document, "a new job")
         self.learn_secret(created.id, created.secret)
         return created
@@ -311,17 +315,19 @@ class ControlClient:
         """
         from inagg.errors import JobError  # here, because it imports torch, which a server does without
 
-        deadline = time.monotonic() + timeout_s
+        answered = time.monotonic()
+        deadline = answered + timeout_s
         while True:
             wait_s = max(0.0, min(_LONG_POLL_S, self.timeout_s / 2, deadline - time.monotonic()))
             try:
                 status = self._job("GET", job, params={"wait": until, "timeout_s": wait_s})
             except ControllerUnreachableError as error:
-                busy = isinstance(error.__cause__, httpx.ReadTimeout)
-                if not busy or time.monotonic() >= deadline:
+                busy, now = isinstance(error.__cause__, httpx.ReadTimeout), time.monotonic()
+                if now >= deadline or not (busy or now < answered + self.absent_s):
                     raise
                 check()
                 continue
+            answered = time.monotonic()
             registered = len(status.registered) == status.workers and status.state == "joining"
             begun = ("running", "changing") if until == "running" else ("running",)
             if status.state in begun or (until == "registered" and registered):
@@ -418,7 +424,7 @@ class ControlClient:
         """
         body = Beat() if report is None else _beat(report)
         path = f"/jobs/{job}/workers/{rank}/heartbeat"
-        answer = self._request("POST", path, job=job, body=body, timeout_s=timeout_s, repeat="never")
+        answer = self._request("POST", path, job=job, body=body, timeout_s=timeout_s, repeat=False)
         return self._read(Heartbeat, answer, "a heartbeat")
 
     def heartbeats(
@@ -437,7 +443,7 @@ class ControlClient:
                     for job, rank, secret, report in some
                 ]
             )
-            document = self._request("POST", "/heartbeats", body=body, timeout_s=timeout_s, repeat="never")
+            document = self._request("POST", "/heartbeats", body=body, timeout_s=timeout_s, repeat=False)
             answers = self._read(RankAnswers, document, "the answer to heartbeats").answers
             if len(answers) != len(some):
                 raise self._wrong_answer(f"the answer to {len(some)} heartbeats", f"{len(answers)} answers")
@@ -476,12 +482,12 @@ class ControlClient:
             )
         address = (url.hostname or "", url.port or 80)
 
+        def attempt(remaining: float) -> socket.socket:
+            self._check_open()
+            return socket.create_connection(address, min(remaining, _CONNECT_TIMEOUT_S))
+
         def connect() -> socket.socket:
-            return self._repeat(
-                lambda remaining: socket.create_connection(address, min(remaining, _CONNECT_TIMEOUT_S)),
-                f"POST {path}",
-                self.timeout_s,
-            )
+            return self._repeat(attempt, f"POST {path}", self.absent_s)
 
         return TcpPresence(connect, url.path + path, {"Host": url.netloc, **headers}, interval_s)
 
@@ -558,7 +564,7 @@ class ControlClient:
             unknown=unknown,
         )
         path = f"/servers/{name}/heartbeat"
-        answer = self._request("POST", path, body=body, timeout_s=timeout_s, repeat="never")
+        answer = self._request("POST", path, body=body, timeout_s=timeout_s, repeat=False)
         return self._read(ServerOrders, answer, "a server's orders")
 
     def remove_server(self, name: str, instance: int, *, timeout_s: float | None = None) -> None:
@@ -600,7 +606,8 @@ class ControlClient:
         body: BaseModel | None = None,
         params: dict[str, Any] | None = None,
         timeout_s: float | None = None,
-        repeat: _Repeat = "always",
+        headers: Mapping[str, str] = MappingProxyType({}),
+        repeat: bool = True,
     ) -> Any:
         document = (
             None if body is None else body.model_dump(mode="json", exclude_unset=True, exclude_none=True)
@@ -608,17 +615,16 @@ class ControlClient:
 
         def attempt(remaining: float) -> httpx.Response:
             timeout = httpx.Timeout(remaining, connect=min(remaining, _CONNECT_TIMEOUT_S))
-            headers = self._authorization(job)
-            return self._send(method, path, json=document, params=params, headers=headers, timeout=timeout)
+            sent = {**headers, **self._authorization(job)}
+            return self._send(method, path, json=document, params=params, headers=sent, timeout=timeout)
 
         request = f"{method} {path}"
         allowed_s = self.timeout_s if timeout_s is None else timeout_s
         return self._content(self._repeat(attempt, request, allowed_s, repeat), request)
 
     def _send(self, method: str, path: str, *, timeout: httpx.Timeout, **options: Any) -> httpx.Response:
-        """One request; returns when the answer is here. Raises RuntimeError once the client has been closed."""
-        if self._closed:
-            raise RuntimeError("the client has been closed")
+        """One request; returns when the answer is here. Raises RuntimeError as `_check_open`."""
+        self._check_open()
         timeouts = {"timeout": timeout.as_dict()}
         request = httpx.Request(method, self.base_url + path, extensions=timeouts, **options)
         with contextlib.closing(self._transport.handle_request(request)) as response:
@@ -626,26 +632,36 @@ class ControlClient:
             response.read()
         return response
 
+    def _check_open(self) -> None:
+        """Raise RuntimeError once the client has been closed."""
+        if self._closed:
+            raise RuntimeError("the client has been closed")
+
     def _repeat(
-        self, attempt: Callable[[float], _T], request: str, timeout_s: float, repeat: _Repeat = "always"
+        self, attempt: Callable[[float], _T], request: str, timeout_s: float, repeat: bool = True
     ) -> _T:
         """Call `attempt` with the seconds that are left, until it returns."""
         reached = time.monotonic()
         deadline = reached + timeout_s
-        pause = _FIRST_PAUSE_S
+        pause, warned = _FIRST_PAUSE_S, False
         while True:
             try:
                 return attempt(max(deadline - time.monotonic(), 0.001))
             except (httpx.RequestError, OSError) as error:
-                never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-                repeatable = repeat == "always" or (repeat == "unsent" and never_sent)
                 now = time.monotonic()
-                reached = reached if never_sent else now
-                if not repeatable or now + pause >= min(deadline, reached + self.timeout_s):
-                    cause = str(error) or type(error).__name__
+                if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):  # it was sent
+                    reached = now
+                cause, until = str(error) or type(error).__name__, min(deadline, reached + self.absent_s)
+                if not repeat or now + pause >= until:
                     raise ControllerUnreachableError(
                         url=self.base_url, request=request, cause=cause
                     ) from error
+                if not warned and now >= reached + self.timeout_s:
+                    warned = True
+                    _log.warning(
+                        "inagg: the controller at %s takes no connection (%s); trying for %.0f s more",
+                        *(self.base_url, cause, until - now),
+                    )
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 

@@ -69,7 +69,11 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
     session: Session | None = None
     with contextlib.ExitStack() as undo:
         client = ControlClient(
-            options.controller, setup_s=options.setup_timeout_s, authority=options.controller_ca
+            options.controller,
+            setup_s=options.setup_timeout_s,
+            # A controller may start again meanwhile. A group that gloo can serve does not wait for that.
+            absent_s=None if options.fallback == "inner" else options.setup_timeout_s,
+            authority=options.controller_ca,
         )
         undo.callback(client.close)
         # Another rank mostly takes less: its requests, the wait for registrations, the wait for packets.

@@ -139,7 +139,7 @@ class TcpPresence:
                     else:
                         self._begin(connection)
                     return
-            except (InaggError, OSError) as error:
+            except (InaggError, OSError, RuntimeError) as error:  # RuntimeError: the client has been closed
                 _log.debug("could not reconnect the presence of this process: %s", error)
             self._closed.wait(_PAUSE_S)
 

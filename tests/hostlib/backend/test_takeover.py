@@ -255,7 +255,7 @@ def test_what_is_wrong_is_an_error_of_init_process_group() -> None:
 
 def test_a_controller_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
     environment = {"INAGG_TAKE_OVER": "gloo", "INAGG_CONTROLLER": f"http://127.0.0.1:{free_port()}"}
-    environment |= {"RANKS": "2", "STORE": str(tmp_path / "store")}
+    environment |= {"RANKS": "2", "STORE": str(tmp_path / "store"), "INAGG_SETUP_TIMEOUT_S": "1"}
     fork = (
         "import os, sys\n"
         "if (child := os.fork()) == 0:\n"

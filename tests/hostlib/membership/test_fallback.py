@@ -23,7 +23,7 @@ from tests.hostlib.membership.two_ranks import RANKS, run_ranks
 
 def test_every_rank_raises_and_the_message_names_the_rank_with_the_problem() -> None:
     # Rank 1 needs nothing from the controller until rank 0 has created the job.
-    (first, _), (second, _) = run_ranks({}, {"INAGG_ADDRESS": "127.0.0.1"})
+    (first, _), (second, _) = run_ranks({}, {"INAGG_ADDRESS": "127.0.0.1"}, INAGG_SETUP_TIMEOUT_S="1")
     assert first["error"] == "ControllerUnreachableError"
     assert "Is inagg-controller running there" in first["message"]
     assert second["error"] == "JobError"
@@ -79,7 +79,7 @@ def of_batch(controller: str) -> dict[str, str]:
 
 
 def test_no_rank_falls_back_if_another_does_not_allow_it() -> None:
-    (first, _), (second, _) = run_ranks({}, {"INAGG_FALLBACK": "inner"})
+    (first, _), (second, _) = run_ranks({}, {"INAGG_FALLBACK": "inner"}, INAGG_SETUP_TIMEOUT_S="1")
     assert first["error"] == "ControllerUnreachableError"
     assert second["error"] == "ConfigurationError"
     assert "it is inner at rank 1, server at rank 0" in second["message"]
