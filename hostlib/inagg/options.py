@@ -329,8 +329,8 @@ class Options(BaseModel):
             gt=0,
             le=1e9,
             allow_inf_nan=False,
-            description="seconds in which a busy or absent controller must answer, all ranks must join the job, and then the "
-            "switch must answer their first packets",
+            description="seconds in which a busy or absent controller must answer, all ranks must join the job, and "
+            "then the switch must answer their first packets",
         ),
     ] = 60.0
 

@@ -3,13 +3,14 @@
 
 import re
 import signal
+import sys
 import time
 
 import pytest
 
 from inagg_testbed.network.testbed import Testbed
 from tests.testbed.conftest import OpenTestbed
-from tests.testbed.programs import launch
+from tests.testbed.programs import launch, right_sum
 from tests.testbed.steps import STEPS, outcome_of
 from tests.waiting import wait_until
 
@@ -38,6 +39,16 @@ def test_training_does_not_notice_a_restart_of_the_controller(
     assert (outcome.digest, outcome.to) == (undisturbed, [])
     # On a busy machine the steps may be done.
     assert {job.state for job in jobs} <= {"running", "finished"}
+
+
+def test_a_group_that_is_made_while_the_controller_is_away_waits_for_it(open_network: OpenTestbed) -> None:
+    with open_network(hosts=4, link="100mbit") as testbed:
+        testbed.kill("controller")
+        group = testbed.launch([sys.executable, "-c", right_sum(70_001)], name="early")
+        log = group.workers[0].process.log_path
+        wait_until(lambda: log.exists() and "takes no connection" in log.read_text(), "rank 0 warns", 60)
+        restart_controller(testbed)
+        group.follow(lambda _rank, _event: None, timeout_s=60)
 
 
 @pytest.mark.parametrize("kind", KINDS)
