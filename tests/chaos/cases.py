@@ -29,8 +29,9 @@ STOP_S, CUT_S = 5.0, 2.0
 
 @dataclass(frozen=True)
 class Case:
-    """One fault. The worker is the last rank; the leaf is its leaf; the spine is not the one before the controller;
-    the server is one of two, on hosts of their own. managed: there is a management network beside the switches."""
+    """One fault. The worker is the last rank; the leaf is its leaf; the server is one of two, on hosts of their own.
+    The spine is not the one before the controller, or, if `managed`, the one that ordinary traffic crosses. managed:
+    there is a management network beside the switches."""
 
     fault: Fault
     victim: Victim
@@ -61,7 +62,8 @@ class Case:
     @property
     def part(self) -> str:
         """The victim's name in the testbed."""
-        names = {"worker": f"rank{RANKS - 1}", "leaf": "leaf2", "spine": "spine2", "server": f"h{RANKS + 2}"}
+        spine = "spine1" if self.managed else "spine2"
+        names = {"worker": f"rank{RANKS - 1}", "leaf": "leaf2", "spine": spine, "server": f"h{RANKS + 2}"}
         return names.get(self.victim, self.victim)
 
     @property
@@ -72,13 +74,12 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """All cases. A rank is not started again; only jobs with servers lose one; and those have one spine at most."""
+    """All cases. A rank is not started again. Only jobs with servers lose one, and they do not use the second spine."""
     for kind, victim, fault, when in itertools.product(*map(get_args, (Kind, Victim, Fault, When))):
         without = {"server": "leased", "spine": "shared server"}.get(victim, "")
-        if (victim, fault) == ("worker", "restart") or kind in without.split():
-            continue
-        yield Case(fault, victim, when, kind)
-        if fault == "kill" and victim in ("switch", "leaf"):
+        if (victim, fault) != ("worker", "restart") and kind not in without.split():
+            yield Case(fault, victim, when, kind)
+        if fault == "kill" and victim in ("switch", "leaf", "spine"):
             yield Case(fault, victim, when, kind, managed=True)
 
 
@@ -92,6 +93,12 @@ def promise(case: Case) -> tuple[End, float]:
     )
     if case.when == "join" and case.managed:  # the ranks wait for the switch, or need none
         return "either", 65.0
+    if (case.when, case.victim, case.fault) == (
+        "join",
+        "controller",
+        "kill",
+    ):  # they wait for it to come back
+        return "fails", 75.0
     if case.when == "join":
         return ("fails", 12.0) if case.fault == "kill" else ("goes on" if brief else "either", 20.0)
     if case.fault == "kill" and case.when != "leave":
