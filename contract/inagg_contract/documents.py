@@ -45,6 +45,8 @@ OUTAGE_TIMEOUTS = 4
 LONGEST_CHANGE_S = 30.0
 # The kind of the problem that a rank's address is not that of the host that registers it.
 FOREIGN_ADDRESS = "foreign-address"
+# The kind of the problem that the jobs of a tenant may not be of this class.
+FORBIDDEN_CLASS = "forbidden-class"
 
 _LENIENT = {"lenient": True}
 _LONGEST_S = 1e9
@@ -619,7 +621,8 @@ class JobStatus(Answer):
     its switches have its entries. chunks: of all its servers, as of their last heartbeats or those of the ranks that
     run them; null without servers. displaced: at all its switches; null without shared slots. Only GET /jobs/J
     without wait reads counters and displaced; elsewhere they are null. ranks: those that have registered; only in its
-    answer and in that of GET /jobs. priority: in shared slots. on_path_loss: as in NewJob. changes: how often the job
+    answer and in that of GET /jobs. tenant: whose token created the job; null: the operator's, or none. priority: in
+    shared slots. on_path_loss: as in NewJob. changes: how often the job
     has gone on another way.
     """
 
@@ -642,6 +645,7 @@ class JobStatus(Answer):
     aggregation: str = LEASED
     relay: Relay | None = None
     job_class: str = DEFAULT_JOB_CLASS
+    tenant: str | None = None
     priority: int = 0
     servers: tuple[JobServer, ...] = ()
     members: tuple[WorkerAddress, ...] = ()

@@ -5,9 +5,10 @@ RequestError and its subclasses: the client's request is refused; each has its H
 subclasses: the switch failed. ConfigurationError: the controller cannot start with its options.
 """
 
+import math
 from collections.abc import Mapping
 
-from inagg_contract.documents import FOREIGN_ADDRESS
+from inagg_contract.documents import FORBIDDEN_CLASS, FOREIGN_ADDRESS
 
 
 class RequestError(Exception):
@@ -34,6 +35,14 @@ class ForbiddenError(RequestError):
     status = 403
     kind = "forbidden"
     title = "Wrong secret"
+
+
+class ForbiddenClassError(RequestError):
+    """The tenant's jobs may not be of this class."""
+
+    status = 403
+    kind = FORBIDDEN_CLASS
+    title = "Class not permitted"
 
 
 class ForeignAddressError(RequestError):
@@ -112,6 +121,18 @@ class ConflictError(RequestError):
     status = 409
     kind = "conflict"
     title = "Conflict"
+
+
+class RateError(RequestError):
+    """A tenant asks too often. wait_s: after which it may ask again."""
+
+    status = 429
+    kind = "too-many-requests"
+    title = "Too many requests"
+
+    def __init__(self, message: str, wait_s: float) -> None:
+        super().__init__(f"{message}; ask again in {math.ceil(wait_s)} s")
+        self.headers = {"Retry-After": str(math.ceil(wait_s))}
 
 
 class UnavailableError(RequestError):

@@ -235,9 +235,9 @@ class Service:
             _log.info("%s: the request that created it was repeated", job.title)
             return job
         _log.info(
-            "%s: class %s, %d workers, %d of %d slots, epoch %d, on %s",
+            "%s: %s, %d workers, %d of %d slots, epoch %d, on %s",
             job.title,
-            job.job_class,
+            job.owner.title,
             job.workers,
             job.slots,
             new.slots,

@@ -16,8 +16,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from inagg_contract.aggregation import LEASED, SERVER, SHARED, Aggregation
 from inagg_contract.documents import DEFAULT_JOB_CLASS
-from inagg_controller.errors import ConflictError, RequestError, UnavailableError
+from inagg_controller.errors import (
+    ConflictError,
+    ForbiddenClassError,
+    ForbiddenError,
+    RequestError,
+    UnavailableError,
+)
 from inagg_controller.fabric.topology import Topology
+from inagg_controller.jobs.accounts import Account, Owner
 from inagg_controller.jobs.calls import Report
 from inagg_controller.jobs.effects import Effect, Install, Regroup
 from inagg_controller.jobs.job import Job, Registered
@@ -25,6 +32,7 @@ from inagg_controller.jobs.planning import JobRequest
 from inagg_controller.jobs.record import Saved, record_of, record_of_member
 from inagg_controller.jobs.servers import JobKey, Worker
 from inagg_controller.jobs.table import JobTable
+from inagg_controller.jobs.tenants import Tenant, Tenants
 from tests.controller.entities import Placed, entities_of, in_stages, name_of
 from tests.controller.life_invariants import INVARIANTS, Process, bytes_in
 from tests.controller.serving import STAR
@@ -39,7 +47,7 @@ CREATORS = [None, "10.0.0.1", "10.0.0.2"]
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """What lives. servers: with servers and shared slots, and jobs of every kind. limits: of `Limits`. classes: there
-    are several, and several hosts that create jobs.
+    are several, and several hosts that create jobs. tenants: create jobs too; the first one may come and go.
 
     The ranks are at the first two switches of the topology in turns; with one, all are there.
     """
@@ -48,6 +56,7 @@ class Setting:
     servers: bool = False
     limits: Mapping[str, Any] = field(default_factory=dict)
     classes: bool = False
+    tenants: Sequence[Tenant] = ()
 
 
 def _with_servers(machine: "Life") -> bool:
@@ -61,7 +70,7 @@ class Life(RuleBasedStateMachine):
     entities: in the switches. epochs: of all placements. moved: the jobs that have had two. endings: how jobs ended.
     freed: the epochs of those that have freed all. saved: what outlasts the controller. forgotten: what the last one
     had of servers and the present one has not. processes: of servers, by name. instances: of all of them. creator,
-    job_class, priority, on_path_loss: of the jobs that are created.
+    job_class, tenant, priority, on_path_loss: of the jobs that are created.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -69,6 +78,7 @@ class Life(RuleBasedStateMachine):
         self.setting = setting
         self.now = 0.0
         self.names = list(setting.topology.by_name)
+        self.tenants = Tenants(setting.tenants)
         self.table = self.new_table()
         for name in self.names:
             self.table.switches.connected(name)
@@ -83,6 +93,7 @@ class Life(RuleBasedStateMachine):
         self.instances: list[int] = []
         self.creator: str | None = None
         self.job_class, self.priority = DEFAULT_JOB_CLASS, 0
+        self.tenant: str | None = None
         self.on_path_loss: tuple[str, ...] = ("same", "other", "servers", "fail")
 
     def new_table(self) -> JobTable:
@@ -95,6 +106,7 @@ class Life(RuleBasedStateMachine):
             now=self.now,
             connected=False,
             policy=replace(POLICY, return_after_s=0.5),
+            tenants=self.tenants,
             **self.setting.limits,
         )
 
@@ -143,14 +155,16 @@ class Life(RuleBasedStateMachine):
             colocated=colocated,
             priority=self.priority if aggregation == SHARED else 0,
             job_class=self.job_class,
+            tenant=self.tenant,
             on_path_loss=self.on_path_loss,
         )
         before = self.picture()
         try:
             job = self.table.create(request, self.now)
-        except UnavailableError as error:
+        except (UnavailableError, ForbiddenError, ForbiddenClassError) as error:
             assert self.picture() == before
             return str(error)
+        assert self.permitted
         self.epochs.append(job.placement.epoch)
         assert job.placement.aggregation == aggregation
         assert job.slots <= slots
@@ -165,16 +179,38 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.setting.classes)
     @rule(data=st.data(), priority=st.integers(0, 2), creator=st.sampled_from(CREATORS))
     def ask_as(self, data: st.DataObject, priority: int, creator: str | None) -> None:
-        """The next jobs that are created are of a class, and from a host."""
+        """The next jobs that are created are of a class and perhaps of a tenant, and from a host."""
         self.job_class = data.draw(st.sampled_from(list(self.table.classes)))
+        self.tenant = data.draw(st.sampled_from([None, *(tenant.name for tenant in self.setting.tenants)]))
         self.creator, self.priority = creator, priority
+
+    @precondition(lambda self: self.setting.tenants)
+    @rule(there=st.booleans())
+    def replace_tenants(self, there: bool) -> None:
+        """The first tenant goes, or comes back. Its jobs go on."""
+        before = self.picture()
+        self.tenants.replace(self.setting.tenants[0 if there else 1 :])
+        assert self.picture() == before
+
+    @property
+    def permitted(self) -> bool:
+        """Whether the next job may be of its class."""
+        if self.tenant is None:
+            return True
+        tenant = self.tenants.by_name.get(self.tenant)
+        return tenant is not None and self.job_class in tenant.classes
 
     @precondition(lambda self: self.setting.classes)
     @rule(workers=st.integers(1, 2))
     def create_within_the_number(self, workers: int) -> None:
-        """The number of jobs is a reason to refuse a job if and only if the class has them all."""
-        held = [job for job in self.holders() if job.job_class == self.job_class]
-        full = len(held) == self.table.classes[self.job_class].jobs
+        """The number of jobs is a reason to refuse a job if and only if its class or its tenant has them all."""
+        owner = Owner(self.creator, self.job_class, self.tenant)
+        accounts = [self.table.classes[self.job_class], *self.tenants.by_name.values()]
+        full = self.permitted and any(
+            sum(account.owns(job.owner) for job in self.holders()) == account.jobs
+            for account in accounts
+            if account.owns(owner)
+        )
         refusal = self.try_to_create(SERVER, workers, 2, colocated=True)
         assert ("its quota is jobs=" in refusal) is full
 
@@ -627,10 +663,20 @@ class Life(RuleBasedStateMachine):
         self.now += POLICY.keep_s
         self.table.tick(self.now)
         assert self.table.jobs == {}
+        self.creator = None
         for known in self.table.classes.values():
-            if known.jobs is None:
-                continue
-            self.job_class, self.creator = known.name, None
-            for _ in range(known.jobs):
-                assert self.try_to_create(SERVER, 1, 2, colocated=True) == ""
-            assert f"its quota is jobs={known.jobs}" in self.try_to_create(SERVER, 1, 2, colocated=True)
+            self.job_class, self.tenant = known.name, None
+            self.fill(known)
+        for tenant in self.tenants.by_name.values():
+            self.job_class, self.tenant = DEFAULT_JOB_CLASS, tenant.name
+            self.fill(tenant)
+
+    def fill(self, account: Account) -> None:
+        """Create all jobs of a quota, and one too many. End them again."""
+        if account.jobs is None:
+            return
+        for _ in range(account.jobs):
+            assert self.try_to_create(SERVER, 1, 2, colocated=True) == ""
+        assert f"its quota is jobs={account.jobs}" in self.try_to_create(SERVER, 1, 2, colocated=True)
+        for number in list(self.table.jobs):
+            self.table.end(number, self.now)

@@ -8,7 +8,7 @@ from typing import Protocol
 from inagg_contract.aggregation import SHARED
 from inagg_contract.constants import FLOOD_GROUP
 from inagg_contract.sizes import server_memory
-from inagg_controller.jobs.classes import Held
+from inagg_controller.jobs.accounts import Account, Held
 from inagg_controller.jobs.job import Job, holding
 from inagg_controller.jobs.placement import Placement, State
 from inagg_controller.jobs.servers import JobKey
@@ -62,6 +62,10 @@ def bytes_in(placement: Placement) -> int:
 def is_held(placement: Placement) -> bool:
     """Whether a server has not said yet that it no longer serves it."""
     return placement.servers is not None and placement.servers.holds(placement.key)
+
+
+def _accounts(life: Seen) -> list[Account]:
+    return [*life.table.classes.values(), *life.table.tenants.by_name.values()]
 
 
 @_invariant
@@ -218,47 +222,53 @@ def a_job_runs_exactly_while_all_its_servers_serve_it_and_its_entries_are_in(lif
 
 
 @_invariant
-def no_class_has_more_than_its_quotas(life: Seen) -> None:
-    for known in life.table.classes.values():
-        held = life.table.held_by(known.name)
-        assert known.jobs is None or held.jobs <= known.jobs
-        assert known.slots is None or max(held.slots.values()) <= known.slots
-        assert known.memory is None or held.memory <= known.memory
-    for job in life.table.jobs.values():
-        known = life.table.classes[job.job_class]
-        placement = job.placement
-        assert placement.aggregation in known.aggregation
-        if known.priority is not None and placement.aggregation == SHARED:
-            assert placement.priority <= known.priority
+def no_account_has_more_than_its_quotas(life: Seen) -> None:
+    for account in _accounts(life):
+        held = life.table.held_by(account)
+        assert account.jobs is None or held.jobs <= account.jobs
+        assert account.slots is None or max(held.slots.values()) <= account.slots
+        assert account.memory is None or held.memory <= account.memory
+        for placement in (job.placement for job in life.table.jobs.values() if account.owns(job.owner)):
+            assert placement.aggregation in account.aggregation
+            if account.priority is not None and placement.aggregation == SHARED:
+                assert placement.priority <= account.priority
 
 
 @_invariant
-def a_class_holds_what_pools_and_servers_lease_to_its_jobs(life: Seen) -> None:
-    for name in life.table.classes:
-        jobs = [job for job in life.holders() if job.job_class == name]
+def a_job_is_of_a_class_that_its_tenant_has(life: Seen) -> None:
+    for job in life.table.jobs.values():
+        assert job.owner.job_class in life.table.classes
+        tenant = life.table.tenants.by_name.get(job.owner.tenant or "")
+        assert tenant is None or job.owner.job_class in tenant.classes
+
+
+@_invariant
+def an_account_holds_what_pools_and_servers_lease_to_its_jobs(life: Seen) -> None:
+    for account in _accounts(life):
+        jobs = [job for job in life.holders() if account.owns(job.owner)]
         memory = sum(
             lease.size
             for server in life.table.servers.by_name.values()
             for key, lease in server.leases.items()
-            if life.table.jobs[key.id].job_class == name
+            if account.owns(life.table.jobs[key.id].owner)
         )
         leases = [lease for placement in holding(jobs) for lease in placement.leases.items()]
         slots = {
             switch: sum(lease.size for at, lease in leases if at == switch) // 2
             for switch in life.table.switches.pools
         }
-        assert life.table.held_by(name) == Held(len(jobs), slots, memory)
+        assert life.table.held_by(account) == Held(len(jobs), slots, memory)
 
 
 @_invariant
 def no_host_has_more_than_its_share(life: Seen) -> None:
-    placements = [each for each in holding(life.table.jobs.values()) if each.creator is not None]
-    for creator in {each.creator for each in placements}:
+    placements = [each for each in holding(life.table.jobs.values()) if each.owner.creator is not None]
+    for creator in {each.owner.creator for each in placements}:
         for name, pool in life.table.switches.pools.items():
             held = [
                 each.leases[name].size
                 for each in placements
-                if each.creator == creator and name in each.leases
+                if each.owner.creator == creator and name in each.leases
             ]
             assert sum(held) <= life.table.limits.host_share * pool.size
 

@@ -11,6 +11,7 @@ from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.planning import JobRequest
 from inagg_controller.jobs.table import JobTable
+from inagg_controller.jobs.tenants import Tenants
 from inagg_controller.switch.entries import Member
 from tests.controller.serving import STAR
 
@@ -30,6 +31,7 @@ def new_table(
     now: float = 0.0,
     connected: bool = True,
     policy: Policy = POLICY,
+    tenants: Tenants | None = None,
     **limits: Any,
 ) -> JobTable:
     table = JobTable(
@@ -40,6 +42,7 @@ def new_table(
         now=now,
         words=4,
         multicast=0xEFC00000,
+        tenants=tenants,
     )
     for name in topology.by_name if connected else ():
         table.switches.connected(name)
@@ -91,9 +94,8 @@ def move(table: JobTable, job: Job) -> None:
         aggregation=LEASED,
         workers=job.workers,
         slots=job.slots,
-        creator=job.creator,
         at=[leaf_of[rank].name for rank in range(job.workers)],
-        job_class=job.job_class,
+        **job.owner._asdict(),
     )
     table._states.check_epoch()
     plan = table._planners.plan(request, table._states.holders, moving=job)

@@ -125,7 +125,9 @@ def test_a_new_job_waits_for_a_place_that_is_about_to_be_free(serving: Serving) 
             number = await start_job(client)
             assert service.jobs.job(number).state == "running"
             await client.delete(f"/jobs/{number}")
-            assert service.jobs.held_by("default").jobs == 1  # its entries are being removed
+            assert (
+                service.jobs.held_by(service.jobs.classes["default"]).jobs == 1
+            )  # its entries are being removed
             answer = await client.post("/jobs", json={"workers": 2, "slots": 4, "aggregation": "server"})
             assert answer.status_code == 201, answer.text
 

@@ -10,7 +10,8 @@ import pytest
 
 from inagg_controller.configuration import parse_job_classes
 from inagg_controller.errors import InvalidRequestError, UnavailableError
-from inagg_controller.jobs.classes import Held, JobClass
+from inagg_controller.jobs.accounts import Held
+from inagg_controller.jobs.classes import JobClass
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.table import JobTable
 from tests.controller.server_tables import FOUR_SLOTS, ROOM, add_server, beat, worker
@@ -50,6 +51,11 @@ def registered(table: JobTable, slots: int = 4, job_class: str = "batch", creato
     return create_on_servers(table, 1, slots, "", 0.0, creator, colocated=False, job_class=job_class)
 
 
+def held(table: JobTable) -> Held:
+    """What the jobs of the class batch hold."""
+    return table.held_by(table.classes["batch"])
+
+
 def run(table: JobTable, job: Job) -> None:
     table.register(job.id, member(0), 0.0)
     carry_out(table, 0.0)
@@ -70,7 +76,7 @@ def test_a_class_has_as_many_jobs_as_its_quota_says_of_all_ways_together() -> No
         ):
             create(table)
     assert len(table.jobs) == 3
-    assert leased(table, job_class="default").job_class == "default"
+    assert leased(table, job_class="default").owner.job_class == "default"
 
 
 def test_a_class_may_have_no_jobs_at_all() -> None:
@@ -79,14 +85,14 @@ def test_a_class_may_have_no_jobs_at_all() -> None:
         UnavailableError, match=r"class default is full: its quota is jobs=0; set another job_"
     ):
         create_leased(table, 1, 2, "", 0.0)
-    assert leased(table).job_class == "batch"
+    assert leased(table).owner.job_class == "batch"
 
 
 def test_a_job_that_fails_before_it_is_in_a_switch_frees_its_place_at_once() -> None:
     table = table_with("batch,jobs=1")
     job = leased(table)
     table.end(job.id, 0.0)
-    assert table.held_by("batch") == Held(0, {"s1": 0}, 0)
+    assert held(table) == Held(0, {"s1": 0}, 0)
     leased(table)
 
 
@@ -96,12 +102,12 @@ def test_a_job_that_ends_frees_its_place_when_its_slots_are_free() -> None:
     run(table, job)
     assert not frees_place(table, "batch")
     table.leave(job.id, 0, 1.0)
-    assert (job.state, table.held_by("batch")) == ("finished", Held(1, {"s1": 4}, 0))
+    assert (job.state, held(table)) == ("finished", Held(1, {"s1": 4}, 0))
     assert frees_place(table, "batch")
     with pytest.raises(UnavailableError, match="quota is jobs=1"):
         leased(table)
     carry_out(table, 1.0)
-    assert table.held_by("batch") == Held(0, {"s1": 0}, 0)
+    assert held(table) == Held(0, {"s1": 0}, 0)
     assert not frees_place(table, "batch")
     leased(table)
 
@@ -118,7 +124,7 @@ def test_a_place_is_freed_once_however_often_a_job_is_ended() -> None:
     table.switches.connected("s1")
     table.tick(100.0)  # forgets it
     assert first.id not in table.jobs
-    assert table.held_by("batch").jobs == 0  # the second was joining for too long
+    assert held(table).jobs == 0  # the second was joining for too long
     leased(table), leased(table)
     with pytest.raises(UnavailableError, match="is full: its quota is jobs=2"):
         leased(table)
@@ -134,7 +140,7 @@ def test_a_place_is_not_about_to_be_free_while_other_jobs_fill_the_class_or_its_
     table.switches.done(table.switches.effects.popleft(), 0.0, "refused")
     assert frees_place(table, "batch")
     table.switches.lost("s1", 1.0)
-    assert (frees_place(table, "batch"), table.held_by("batch").jobs) == (False, 0)
+    assert (frees_place(table, "batch"), held(table).jobs) == (False, 0)
 
 
 # Slots
@@ -149,7 +155,7 @@ def test_the_jobs_of_a_class_lease_its_slots_at_most_and_get_fewer_as_they_becom
         r"or ask for fewer slots a job \(INAGG_SLOTS\)$",
     ):
         leased(table)
-    assert table.held_by("batch") == Held(2, {"s1": 12}, 0)
+    assert held(table) == Held(2, {"s1": 12}, 0)
     assert leased(table, slots=16, job_class="default").slots == 16
 
 
@@ -164,7 +170,7 @@ def test_what_is_left_of_a_quota_may_be_too_little_for_a_job(slots: int) -> None
 def test_slots_are_counted_in_each_switch() -> None:
     table = table_with("batch,slots=8", topology=LEAF_SPINE)
     create_leased(table, 2, 8, "", 0.0, at=["leaf1", "leaf1"], job_class="batch")
-    assert table.held_by("batch").slots == {"leaf1": 8, "leaf2": 0, "spine1": 0, "spine2": 0}
+    assert held(table).slots == {"leaf1": 8, "leaf2": 0, "spine1": 0, "spine2": 0}
     with pytest.raises(UnavailableError, match="have 8 slots of switch leaf1: its quota is slots=8"):
         create_leased(table, 4, 8, "", 0.0, at=AT, job_class="batch")
     assert create_leased(table, 2, 8, "", 0.0, at=["leaf2", "leaf2"], job_class="batch").slots == 8
@@ -208,7 +214,7 @@ def test_the_jobs_of_a_class_have_its_memory_of_all_servers_together() -> None:
     add_server(table, "a"), add_server(table, "b")
     job = registered(table, slots=2)
     assert job.placement.servers is not None
-    assert (job.placement.servers.count, table.held_by("batch").memory) == (2, FOUR_SLOTS // 2)
+    assert (job.placement.servers.count, held(table).memory) == (2, FOUR_SLOTS // 2)
     assert registered(table, slots=8).slots == 2
     with pytest.raises(
         UnavailableError,
@@ -216,7 +222,7 @@ def test_the_jobs_of_a_class_have_its_memory_of_all_servers_together() -> None:
         r"is memory=8864; wait until one ends, or use servers = colocated$",
     ):
         registered(table)
-    assert table.held_by("batch") == Held(2, {"s1": 0}, FOUR_SLOTS)
+    assert held(table) == Held(2, {"s1": 0}, FOUR_SLOTS)
     assert colocated(table).slots == 2
     assert registered(table, slots=8, job_class="default").slots == 8
 
@@ -231,7 +237,7 @@ def test_memory_is_free_when_the_server_no_longer_serves_the_job() -> None:
     with pytest.raises(UnavailableError, match="its quota is memory=8864"):
         registered(table)
     beat(table, server)
-    assert table.held_by("batch").memory == 0
+    assert held(table).memory == 0
     registered(table)
 
 

@@ -139,7 +139,7 @@ def test_a_job_moves_though_its_class_has_no_place_for_another() -> None:
     carry_out(table, 0.0)
     move(table, job)
     carry_out(table, 1.0)
-    assert (job.state, len(job.placements), table.held_by("one").jobs) == ("running", 1, 1)
+    assert (job.state, len(job.placements), table.held_by(table.classes["one"]).jobs) == ("running", 1, 1)
 
 
 def test_a_job_stays_where_fewer_slots_are_free() -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Invariants of the job table under any sequence of events, in virtual time."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from inagg_controller.configuration import parse_job_classes
+from inagg_controller.jobs.tenants import Tenant, digest_of
 from tests.controller.life import Life, Setting
 from tests.controller.serving import LEAF_SPINE, SHARED_SLOTS
 from tests.controller.shared_tables import HOSTS
@@ -21,6 +23,12 @@ CLASSES = parse_job_classes(
         "closed,jobs=0",
     ]
 )
+# The first comes and goes: its quota is of a kind that jobs which go on without it cannot exceed.
+TENANTS = (
+    Tenant(name="guest", token_sha256=(digest_of("1"),), classes=("default", "few"), jobs=2),
+    Tenant(name="vision", token_sha256=(digest_of("2"),), classes=("default", "small"), slots=4, memory=4432),
+    Tenant(name="text", token_sha256=(digest_of("3"),), classes=("default", "servers"), jobs=1, priority=0),
+)
 SHARED = {"shared_slots": SHARED_SLOTS}
 STAR_SETTING = Setting()
 TREE = Setting(topology=LEAF_SPINE)
@@ -31,6 +39,7 @@ WITH_CLASSES = Setting(
     limits=SHARED | {"classes": CLASSES, "host_share": 0.5},
     classes=True,
 )
+WITH_TENANTS = replace(WITH_CLASSES, tenants=TENANTS)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +49,7 @@ WITH_CLASSES = Setting(
         pytest.param(TREE, 200, 40, id="tree"),
         pytest.param(ALL_KINDS, 300, 50, id="all-kinds"),
         pytest.param(WITH_CLASSES, 150, 50, id="classes"),
+        pytest.param(WITH_TENANTS, 150, 50, id="tenants"),
     ],
 )
 def test_invariants_hold_under_any_sequence(setting: Setting, examples: int, steps: int) -> None:

@@ -106,7 +106,8 @@ def job_status(service: Service, job: Job, counts: JobCounts | None = None) -> J
     return JobStatus.model_construct(
         id=job.id,
         name=job.name,
-        job_class=job.job_class,
+        job_class=job.owner.job_class,
+        tenant=job.owner.tenant,
         priority=placement.priority,
         workers=job.workers,
         state=job.state,

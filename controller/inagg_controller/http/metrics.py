@@ -20,6 +20,7 @@ from inagg_contract.addresses import format_ip
 from inagg_contract.aggregation import AGGREGATIONS
 from inagg_contract.counters import PORT_COUNTERS
 from inagg_controller.errors import UnavailableError
+from inagg_controller.jobs.accounts import Account
 from inagg_controller.jobs.job import Job
 from inagg_controller.service import Service
 from inagg_controller.switch.client import Count
@@ -50,7 +51,9 @@ async def exposition(service: Service, api: ApiCounts) -> bytes:
     ProcessCollector(registry=registry)
     registry.register(_Once(lambda: _of_service(service)))
     registry.register(_Once(lambda: _of_servers(service)))
-    registry.register(_Once(lambda: _of_classes(service)))
+    classes, tenants = service.jobs.classes, service.jobs.tenants.by_name
+    registry.register(_Once(lambda: _of_accounts(service, "class", "job_class", classes)))
+    registry.register(_Once(lambda: _of_accounts(service, "tenant", "tenant", tenants)))
     registry.register(_Once(lambda: _of_jobs(service)))
     registry.register(_Once(lambda: _of_switches(service, counters, admitted)))
     registry.register(_Once(lambda: _of_shared_slots(service, displaced)))
@@ -150,23 +153,26 @@ def _of_servers(service: Service) -> Iterator[Metric]:
     yield _counter("inagg_server_unknown_packets", text, ("server",), unknown)
 
 
-def _of_classes(service: Service) -> Iterator[Metric]:
-    held = {name: service.jobs.held_by(name) for name in service.jobs.classes}
+def _of_accounts(
+    service: Service, kind: str, label: str, accounts: Mapping[str, Account]
+) -> Iterator[Metric]:
+    """What the jobs of classes, or of tenants, hold."""
+    held = {name: service.jobs.held_by(account) for name, account in accounts.items()}
     jobs = {(name,): each.jobs for name, each in held.items()}
-    yield _gauge("inagg_class_jobs", "Jobs of a class that hold resources", ("job_class",), jobs)
+    yield _gauge(f"inagg_{kind}_jobs", f"Jobs of a {kind} that hold resources", (label,), jobs)
     slots = {(name, switch): count for name, each in held.items() for switch, count in each.slots.items()}
-    text = "Slots of a switch that jobs of a class lease"
-    yield _gauge("inagg_class_slots", text, ("job_class", "switch"), slots)
+    text = f"Slots of a switch that jobs of a {kind} lease"
+    yield _gauge(f"inagg_{kind}_slots", text, (label, "switch"), slots)
     memory = {(name,): each.memory for name, each in held.items()}
-    text = "Memory of registered servers that jobs of a class lease"
-    yield _gauge("inagg_class_memory_bytes", text, ("job_class",), memory)
+    text = f"Memory of registered servers that jobs of a {kind} lease"
+    yield _gauge(f"inagg_{kind}_memory_bytes", text, (label,), memory)
     quotas = {
         (name, quota): most
-        for name, known in service.jobs.classes.items()
-        for quota, most in (("jobs", known.jobs), ("slots", known.slots), ("memory", known.memory))
+        for name, account in accounts.items()
+        for quota, most in (("jobs", account.jobs), ("slots", account.slots), ("memory", account.memory))
         if most is not None
     }
-    yield _gauge("inagg_class_quota", "Quota of a class, if it has one", ("job_class", "quota"), quotas)
+    yield _gauge(f"inagg_{kind}_quota", f"Quota of a {kind}, if it has one", (label, "quota"), quotas)
 
 
 def _of_jobs(service: Service) -> Iterator[Metric]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from inagg_contract.addresses import format_ip
 from inagg_contract.ranks import name_job, name_ranks, place
+from inagg_controller.jobs.accounts import Owner
 from inagg_controller.jobs.calls import Comparison, Mismatch, Wait
 from inagg_controller.jobs.change import Change
 from inagg_controller.jobs.liveness import Liveness
@@ -25,7 +26,7 @@ Registered = Member | Worker
 class Job:
     """One job.
 
-    creator: the host that created it, None for the operator. job_class: the name of its class. on_path_loss: what it
+    owner: whose it is. on_path_loss: what it
     may try when its way is lost. placements: the last one sums for it, unless the job has lost it; an earlier one is
     being removed. change: since it has lost one, until all ranks have gone on. changes: how often they have,
     resumed_at: when last, found_by: by which of `on_path_loss`, and lost_why: for which reason. second_round: ways that
@@ -40,8 +41,7 @@ class Job:
     workers: int
     slots: int
     created_at: float
-    creator: str | None
-    job_class: str
+    owner: Owner
     placements: list[Placement]
     comparison: Comparison
     on_path_loss: Sequence[str] = ()

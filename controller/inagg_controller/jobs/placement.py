@@ -15,6 +15,7 @@ from enum import Enum
 
 from inagg_contract.aggregation import LEASED, SERVER, SHARED, Aggregation
 from inagg_controller.fabric.tree import Tree
+from inagg_controller.jobs.accounts import Owner
 from inagg_controller.jobs.effects import Install, Regroup, Remove
 from inagg_controller.jobs.leases import Lease
 from inagg_controller.jobs.servers import JobKey, ServerShare
@@ -86,7 +87,7 @@ class Kind:
 class Placement:
     """What sums for a job.
 
-    epoch: that no earlier placement had. creator, job_class: of the job, for shares and quotas. tree, leases, group:
+    epoch: that no earlier placement had. owner: of the job. tree, leases, group:
     the switches, the slots that each of them leases, and the multicast group there; servers: what it has of servers. On
     servers alone there are no switches and no group; on shared slots there are switches, but no leases. priority: of
     its packets, for shared slots. results_ip: the multicast address of its results; None: each worker gets them at its
@@ -97,8 +98,7 @@ class Placement:
     job: int
     epoch: int
     slots: int
-    creator: str | None
-    job_class: str
+    owner: Owner
     tree: Tree
     leases: Mapping[str, Lease]
     group: int | None

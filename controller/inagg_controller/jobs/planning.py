@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 
 from inagg_contract.aggregation import LEASED, SERVER, SHARED, Aggregation, uses_servers
 from inagg_contract.documents import DEFAULT_JOB_CLASS
-from inagg_controller.errors import InvalidRequestError, NotOfferedError, UnavailableError
+from inagg_controller.errors import ForbiddenError, InvalidRequestError, NotOfferedError, UnavailableError
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.fabric.tree import NO_TREE, Tree
-from inagg_controller.jobs.classes import Held, JobClass, known_classes
+from inagg_controller.jobs.accounts import Account, Held, Owner
+from inagg_controller.jobs.classes import known_classes
 from inagg_controller.jobs.job import Job, holding
 from inagg_controller.jobs.leases import FEWEST_SLOTS, Lease
 from inagg_controller.jobs.limits import Limits
 from inagg_controller.jobs.placement import Kind, Placement
 from inagg_controller.jobs.resources import Resources, leased_slots
 from inagg_controller.jobs.servers import MOST_RANKS, POWERS_OF_TWO, Servers, ServerShare
+from inagg_controller.jobs.tenants import Tenants
 
 # Servers of ranks that share the slots which a job asks for. With more of them the job gets more slots.
 _SERVERS_OF_SLOTS = 8
@@ -30,8 +32,8 @@ class JobRequest:
     slots: at most. creator: the host that asks, None for the operator; the jobs of a host are limited to a share. at:
     the switch of each rank's host; None: the only switch. colocated: the first ranks run its servers, else it leases
     memory of registered ones. priority: on shared slots the job evicts what jobs of a lower one have in a slot.
-    job_class: the jobs of a class are limited to its quotas. on_path_loss, key: see `Job`. exact: no other number of
-    slots is of use.
+    job_class, tenant: the jobs of a class, and those of a tenant, are limited to its quotas. on_path_loss, key: see
+    `Job`. exact: no other number of slots is of use.
     """
 
     aggregation: Aggregation
@@ -43,9 +45,15 @@ class JobRequest:
     colocated: bool = True
     priority: int = 0
     job_class: str = DEFAULT_JOB_CLASS
+    tenant: str | None = None
     on_path_loss: Sequence[str] = ()
     key: str = ""
     exact: bool = False
+
+    @property
+    def owner(self) -> Owner:
+        """Whose the job will be."""
+        return Owner(self.creator, self.job_class, self.tenant)
 
 
 def request_again(job: Job, kind: Kind) -> JobRequest:
@@ -55,12 +63,11 @@ def request_again(job: Job, kind: Kind) -> JobRequest:
         workers=job.workers,
         slots=job.slots,
         name=job.name,
-        creator=job.creator,
         at=kind.at or None,
         colocated=kind.colocated,
         priority=kind.priority,
-        job_class=job.job_class,
         exact=True,
+        **job.owner._asdict(),
     )
 
 
@@ -76,12 +83,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Supplies:
-    """What the controller has to give: switches, servers, and the limits on both."""
+    """What the controller has to give: switches, servers, and the limits on both. tenants: who may have it."""
 
     topology: Topology
     limits: Limits
     resources: Resources
     servers: Servers
+    tenants: Tenants
 
 
 class Planner(ABC):
@@ -101,10 +109,11 @@ class Planner(ABC):
         """The maximum number of a job's workers."""
 
     @abstractmethod
-    def plan(self, request: JobRequest, admitting: JobClass, holders: Sequence[Job]) -> Plan:
+    def plan(self, request: JobRequest, accounts: Sequence[Account], holders: Sequence[Job]) -> Plan:
         """Plan a job: the requested number of slots, or fewer if they are scarce.
 
-        admitting: its class. holders: the jobs that hold resources. Raises InvalidRequestError, UnavailableError.
+        accounts: in which it counts. holders: the jobs that hold resources. Raises InvalidRequestError,
+        UnavailableError.
         """
 
     @abstractmethod
@@ -133,10 +142,10 @@ class LeasedPlanner(Planner):
     def most_workers(self) -> int:
         return self._limits.max_workers
 
-    def plan(self, request: JobRequest, admitting: JobClass, holders: Sequence[Job]) -> Plan:
+    def plan(self, request: JobRequest, accounts: Sequence[Account], holders: Sequence[Job]) -> Plan:
         at = self._switches_of(request)
         share = self._resources.take(
-            at, request.slots, request.creator, admitting, holding(holders), exact=request.exact
+            at, request.slots, request.owner, accounts, holding(holders), exact=request.exact
         )
         return Plan(slots=share.slots, tree=share.tree, leases=share.leases)
 
@@ -156,7 +165,7 @@ class SharedPlanner(Planner):
     def most_workers(self) -> int:
         return min(self._limits.max_workers, MOST_RANKS)
 
-    def plan(self, request: JobRequest, admitting: JobClass, holders: Sequence[Job]) -> Plan:
+    def plan(self, request: JobRequest, accounts: Sequence[Account], holders: Sequence[Job]) -> Plan:
         tree = self._resources.share(self._switches_of(request))
         if request.colocated:
             share = self._servers.colocated(request.workers, request.slots, POWERS_OF_TWO)
@@ -164,7 +173,7 @@ class SharedPlanner(Planner):
             share = self._servers.choose(
                 request.slots,
                 request.creator,
-                admitting,
+                accounts,
                 POWERS_OF_TWO,
                 lambda server: self._topology.reaches(tree.by_name, server.ip),
             )
@@ -181,14 +190,14 @@ class ServerPlanner(Planner):
     place = "servers"
     most_workers = MOST_RANKS
 
-    def plan(self, request: JobRequest, admitting: JobClass, holders: Sequence[Job]) -> Plan:
+    def plan(self, request: JobRequest, accounts: Sequence[Account], holders: Sequence[Job]) -> Plan:
         if request.colocated:
             # Divided among more servers, the same slots would make shorter messages.
             servers = max(_SERVERS_OF_SLOTS, 1 << (request.workers - 1).bit_length())
             slots = request.slots if request.exact else request.slots * servers // _SERVERS_OF_SLOTS
             share = self._servers.colocated(request.workers, slots)
         else:
-            share = self._servers.choose(request.slots, request.creator, admitting)
+            share = self._servers.choose(request.slots, request.creator, accounts)
         return Plan(slots=share.slots, servers=share)
 
     def frees_room(self, request: JobRequest, holders: Sequence[Job]) -> bool:
@@ -213,8 +222,8 @@ class Planners:
     def plan(self, request: JobRequest, holders: Sequence[Job], moving: Job | None = None) -> Plan:
         """Plan a job. Raises InvalidRequestError, UnavailableError.
 
-        holders: the jobs that hold resources. moving: the job itself, if it is to have another place: its class has
-        admitted it already. What it holds counts until it is removed there.
+        holders: the jobs that hold resources. moving: the job itself, if it is to have another place: its class and its
+        tenant have admitted it already. What it holds counts until it is removed there.
         """
         planner = self._by_aggregation[request.aggregation]
         if not 1 <= request.workers <= planner.most_workers:
@@ -225,40 +234,52 @@ class Planners:
             raise InvalidRequestError(
                 f"slots is {request.slots}; it must be a power of two, at least {FEWEST_SLOTS}"
             )
-        others = [job for job in holders if job is not moving]
-        admitting = self._admitting(request, others)
+        if moving is None:
+            self._check_owner(request.owner)
+        accounts = self.accounts_of(request.owner)
+        for account in accounts:
+            account.check(request.aggregation, request.priority)
+            if moving is None:
+                account.check_number(len(_of(account, holders)))
         if uses_servers(request.aggregation):
-            self._check_server_jobs(request, others)
-        return planner.plan(request, admitting, holders)
+            self._check_server_jobs(request, [job for job in holders if job is not moving])
+        return planner.plan(request, accounts, holders)
 
     def frees_room(self, request: JobRequest, holders: Sequence[Job]) -> bool:
         """Whether what the job needs is about to become free."""
-        return self._frees_place(request.job_class, holders) or self._by_aggregation[
-            request.aggregation
-        ].frees_room(request, holders)
+        return any(
+            self._frees_place(account, holders) for account in self.accounts_of(request.owner)
+        ) or self._by_aggregation[request.aggregation].frees_room(request, holders)
 
-    def held_by(self, job_class: str, holders: Sequence[Job]) -> Held:
-        """What the jobs of a class hold."""
-        jobs = _of_class(job_class, holders)
+    def held_by(self, account: Account, holders: Sequence[Job]) -> Held:
+        """What the jobs of an account hold."""
+        jobs = _of(account, holders)
         slots = {name: leased_slots(name, holding(jobs)) for name in self._supplies.resources.pools}
-        return Held(len(jobs), slots, self._supplies.servers.held(job_class))
+        return Held(len(jobs), slots, self._supplies.servers.held(account))
 
-    def _admitting(self, request: JobRequest, holders: Sequence[Job]) -> JobClass:
-        """The class of a job that is to be created. Raises InvalidRequestError, UnavailableError."""
-        known = self.classes.get(request.job_class)
-        if known is None:
+    def accounts_of(self, owner: Owner) -> list[Account]:
+        """The accounts in which a job counts. A class or a tenant that there is no more has none."""
+        found = (self.classes.get(owner.job_class), self._supplies.tenants.by_name.get(owner.tenant or ""))
+        return [account for account in found if account is not None]
+
+    def _check_owner(self, owner: Owner) -> None:
+        """Check that there may be a further job of an owner. Raises InvalidRequestError, ForbiddenError."""
+        if owner.tenant is not None:
+            tenant = self._supplies.tenants.by_name.get(owner.tenant)
+            if tenant is None:
+                raise ForbiddenError(f"{owner.tenant} is no longer a tenant of this controller (--tenants)")
+            tenant.check_class(owner.job_class)
+        if owner.job_class not in self.classes:
             raise InvalidRequestError(
-                f"job_class is {request.job_class}; the classes of this controller are {', '.join(self.classes)} "
+                f"job_class is {owner.job_class}; the classes of this controller are {', '.join(self.classes)} "
                 "(--job-class)"
             )
-        known.check(request.aggregation, request.priority, len(_of_class(request.job_class, holders)))
-        return known
 
     def _check_server_jobs(self, request: JobRequest, holders: Sequence[Job]) -> None:
         """Check that there may be one more job with servers, with so many ranks. Raises UnavailableError."""
         limits, creator = self._supplies.limits, request.creator
         jobs = [job for job in holders if job.placement.servers is not None]
-        own = [job for job in jobs if job.creator == creator]
+        own = [job for job in jobs if job.owner.creator == creator]
         for what, most, held, held_by_host, more in (
             ("jobs", limits.max_server_jobs, len(jobs), len(own), 1),
             ("ranks", limits.max_server_ranks, _ranks(jobs), _ranks(own), request.workers),
@@ -274,18 +295,17 @@ class Planners:
                     "until a job ends"
                 )
 
-    def _frees_place(self, job_class: str, holders: Sequence[Job]) -> bool:
-        """Whether a class that has all jobs of its quota is about to have fewer."""
-        known = self.classes.get(job_class)
-        if known is None or known.jobs is None:
+    def _frees_place(self, account: Account, holders: Sequence[Job]) -> bool:
+        """Whether an account that has all jobs of its quota is about to have fewer."""
+        if account.jobs is None:
             return False
-        held = _of_class(job_class, holders)
+        held = _of(account, holders)
         leaving = sum(job.ended and not self._supplies.resources.away(job.placement.tree) for job in held)
-        return len(held) - leaving < known.jobs <= len(held)
+        return len(held) - leaving < account.jobs <= len(held)
 
 
-def _of_class(job_class: str, jobs: Iterable[Job]) -> list[Job]:
-    return [job for job in jobs if job.job_class == job_class]
+def _of(account: Account, jobs: Iterable[Job]) -> list[Job]:
+    return [job for job in jobs if account.owns(job.owner)]
 
 
 def _of_ended(holders: Sequence[Job]) -> Iterable[Placement]:

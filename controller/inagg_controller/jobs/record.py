@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from inagg_controller.fabric.topology import Link
 from inagg_controller.fabric.tree import Tree, TreeSwitch
+from inagg_controller.jobs.accounts import Owner
 from inagg_controller.jobs.job import Job, Registered
 from inagg_controller.jobs.leases import Lease
 from inagg_controller.jobs.placement import Kind, Placement
@@ -77,6 +78,12 @@ class JobRecord:
     placement: PlacementRecord
     first: Kind | None = None
     key: str = ""
+    tenant: str | None = None
+
+    @property
+    def owner(self) -> Owner:
+        """Whose the job is."""
+        return Owner(self.creator, self.job_class, self.tenant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +121,7 @@ def record_of(job: Job) -> bytes:
             name=job.name,
             workers=job.workers,
             slots=job.slots,
-            creator=job.creator,
-            job_class=job.job_class,
+            **job.owner._asdict(),
             on_path_loss=tuple(job.on_path_loss),
             secret=job.secret,
             state=job.state,

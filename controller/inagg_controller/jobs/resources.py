@@ -9,7 +9,7 @@ from inagg_controller.errors import FullError, InvalidRequestError, NotOfferedEr
 from inagg_controller.fabric.ordinary import OrdinaryTree
 from inagg_controller.fabric.topology import Link, Topology
 from inagg_controller.fabric.tree import NoTreeError, Tree, TreeSwitch, plan_tree
-from inagg_controller.jobs.classes import FEWER_SLOTS, JobClass
+from inagg_controller.jobs.accounts import FEWER_SLOTS, Account, Owner
 from inagg_controller.jobs.leases import FEWEST_SLOTS, Lease, LeasePool
 from inagg_controller.jobs.limits import Limits
 from inagg_controller.jobs.placement import Placement
@@ -62,23 +62,24 @@ class Resources:
         self,
         at: Sequence[str],
         slots: int,
-        creator: str | None,
-        job_class: JobClass,
+        owner: Owner,
+        accounts: Sequence[Account],
         holders: Sequence[Placement],
         *,
         exact: bool = False,
     ) -> Share:
         """Plan a job's tree and lease its slots: the requested number, or fewer if slots are scarce and not `exact`.
 
-        at: the switch of each rank's host. creator: the host that asks; its jobs together are limited to a share.
-        job_class: the same, to its quota. holders: what jobs hold. Raises InvalidRequestError,
+        at: the switch of each rank's host. owner: the jobs of its creator together are limited to a share. accounts: in
+        which the job counts; their jobs are limited to quotas. holders: what jobs hold. Raises InvalidRequestError,
         UnavailableError.
         """
         slots = min(slots, 1 << (self._limits.max_slots.bit_length() - 1))
         tree = self._plan(_ranks(at), min(self._limits.max_roots, slots))
-        self.check_tables(tree, 0, creator, holders)
+        self.check_tables(tree, 0, owner.creator, holders)
         bounds = {
-            switch.name: self._bound(switch.name, creator, job_class, holders) for switch in tree.switches
+            switch.name: self._bound(switch.name, owner.creator, accounts, holders)
+            for switch in tree.switches
         }
         return self._lease(tree, slots, bounds, exact)
 
@@ -189,7 +190,7 @@ class Resources:
         raise FullError(bounds[scarcest].refusal)
 
     def _bound(
-        self, name: str, creator: str | None, job_class: JobClass, holders: Sequence[Placement]
+        self, name: str, creator: str | None, accounts: Sequence[Account], holders: Sequence[Placement]
     ) -> _Bound:
         """The tightest bound on a job at a switch."""
         pool = self.pools[name]
@@ -212,10 +213,11 @@ class Resources:
                     f"one ends, {FEWER_SLOTS}",
                 )
             )
-        if job_class.slots is not None:
-            held = leased_slots(name, (each for each in holders if each.job_class == job_class.name))
-            most = 2 * job_class.slots
-            bounds.append(_Bound(most - 2 * held, most, job_class.slots_refusal(name, held)))
+        for account in accounts:
+            if account.slots is not None:
+                held = leased_slots(name, (each for each in holders if account.owns(each.owner)))
+                most = 2 * account.slots
+                bounds.append(_Bound(most - 2 * held, most, account.slots_refusal(name, held)))
         return min(bounds, key=lambda bound: bound.free)
 
 
@@ -254,7 +256,7 @@ def _sharing(switch: TreeSwitch, servers: int) -> int:
 
 
 def _of(creator: str, holders: Iterable[Placement]) -> Iterable[Placement]:
-    return (each for each in holders if each.creator == creator)
+    return (each for each in holders if each.owner.creator == creator)
 
 
 def _held(name: str, placements: Iterable[Placement], count: Callable[[TreeSwitch, int], int]) -> int:

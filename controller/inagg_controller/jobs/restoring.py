@@ -72,8 +72,7 @@ def _restore_job(
         workers=record.workers,
         slots=record.slots,
         created_at=now,
-        creator=record.creator,
-        job_class=record.job_class,
+        owner=record.owner,
         placements=[placement],
         comparison=Comparison(record.workers),
         on_path_loss=record.on_path_loss,
@@ -119,8 +118,7 @@ def _placement(record: JobRecord, had: PlacementRecord, servers: Servers) -> Pla
         job=record.id,
         epoch=had.epoch,
         slots=record.slots,
-        creator=record.creator,
-        job_class=record.job_class,
+        owner=record.owner,
         tree=had.tree,
         leases=had.leases,
         group=had.group,
@@ -164,7 +162,7 @@ def _claim(states: JobStates, supplies: Supplies, job: Job, had: PlacementRecord
     if placement.group is not None:
         states.groups.claim(placement.group)
     if share is not None:
-        lease(share, placement.key, job.creator, job.job_class)
+        lease(share, placement.key, job.owner)
         for index, server in enumerate(share.registered):
             if index in share.serving:
                 server.serving |= {placement.key}

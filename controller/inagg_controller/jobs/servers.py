@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from inagg_contract.sizes import server_memory
 from inagg_controller.errors import UnavailableError, UnknownServerError
-from inagg_controller.jobs.classes import JobClass
+from inagg_controller.jobs.accounts import Account, Owner
 from inagg_controller.jobs.leases import FEWEST_SLOTS
 from inagg_controller.switch.entries import Member
 
@@ -46,11 +46,10 @@ class Summed(NamedTuple):
 
 
 class MemoryLease(NamedTuple):
-    """What a server gives to a job. creator: the host that created the job, None for the operator."""
+    """What a server gives to a job."""
 
     size: int
-    creator: str | None
-    job_class: str
+    owner: Owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +91,7 @@ class Server:
         """Bytes that a job of `creator` may have."""
         if creator is None:
             return self.free
-        held = sum(lease.size for lease in self.leases.values() if lease.creator == creator)
+        held = sum(lease.size for lease in self.leases.values() if lease.owner.creator == creator)
         return min(self.free, int(host_share * self.memory) - held)
 
 
@@ -222,23 +221,23 @@ class Servers:
         slots = min(slots, self._max_slots)
         return ServerShare(slots=slots, count=max(count for count in counts if count <= min(workers, slots)))
 
-    def held(self, job_class: str) -> int:
-        """Bytes that the servers together lease to jobs of a class."""
+    def held(self, account: Account) -> int:
+        """Bytes that the servers together lease to jobs of an account."""
         leases = (lease for server in self.by_name.values() for lease in server.leases.values())
-        return sum(lease.size for lease in leases if lease.job_class == job_class)
+        return sum(lease.size for lease in leases if account.owns(lease.owner))
 
     def choose(
         self,
         slots: int,
         creator: str | None,
-        job_class: JobClass,
+        accounts: Sequence[Account],
         counts: Sequence[int] = ANY_COUNT,
         usable: Callable[[Server], bool] = lambda server: True,
     ) -> ServerShare:
         """A share of all registered servers with enough memory; fewer slots only if no server has enough.
 
-        It leases nothing (`lease`). counts: the numbers of servers that the job may have. usable: whether it may have a
-        server. Raises UnavailableError.
+        It leases nothing (`lease`). creator, accounts: of the job. counts: the numbers of servers that it may have.
+        usable: whether it may have a server. Raises UnavailableError.
         """
         if not self.by_name:
             raise UnavailableError(
@@ -251,17 +250,18 @@ class Servers:
                 "their MAC addresses, in --host IP=PORT,MAC or the topology file, at a switch of the job"
             )
         slots = min(slots, self._max_slots)
-        held = self.held(job_class.name)
-        most = None if job_class.memory is None else job_class.memory - held
+        quotas = [(each.memory - self.held(each), each) for each in accounts if each.memory is not None]
+        most, scarcest = min(quotas, key=lambda quota: quota[0], default=(None, None))
         while slots >= FEWEST_SLOTS:
             chosen = self._with_room(among, slots, creator, counts, most)
             if chosen:
                 memory = server_memory(slots, len(chosen), self._words)
                 return ServerShare(slots=slots, count=len(chosen), registered=chosen, memory=memory)
             slots //= 2
-        if allowed := self._with_room(among, FEWEST_SLOTS, creator, counts):
+        allowed = self._with_room(among, FEWEST_SLOTS, creator, counts)
+        if allowed and scarcest is not None:
             needed = len(allowed) * server_memory(FEWEST_SLOTS, len(allowed), self._words)
-            raise UnavailableError(job_class.memory_refusal(held, needed))
+            raise UnavailableError(scarcest.memory_refusal(self.held(scarcest), needed))
         if self._with_room(among, FEWEST_SLOTS, None, counts):
             raise UnavailableError(
                 f"the jobs of {creator} have all memory of the servers that one host may have; wait until one ends"
@@ -296,10 +296,10 @@ class Servers:
         return ()
 
 
-def lease(share: ServerShare, key: JobKey, creator: str | None, job_class: str) -> None:
+def lease(share: ServerShare, key: JobKey, owner: Owner) -> None:
     """Lease the memory of a share to a job."""
     for server in share.registered:
-        server.leases[key] = MemoryLease(share.memory, creator, job_class)
+        server.leases[key] = MemoryLease(share.memory, owner)
 
 
 def give_back(servers: Iterable[Server], key: JobKey) -> None:

@@ -111,8 +111,7 @@ class JobStates:
             workers=request.workers,
             slots=plan.slots,
             created_at=now,
-            creator=request.creator,
-            job_class=request.job_class,
+            owner=request.owner,
             placements=[self._place(number, request, plan)],
             comparison=Comparison(request.workers),
             on_path_loss=request.on_path_loss,
@@ -150,8 +149,7 @@ class JobStates:
             job=number,
             epoch=self.next_epoch,
             slots=plan.slots,
-            creator=request.creator,
-            job_class=request.job_class,
+            owner=request.owner,
             tree=plan.tree,
             leases=plan.leases,
             group=group,
@@ -161,7 +159,7 @@ class JobStates:
         )
         self.next_epoch += 1
         if plan.servers is not None:
-            lease(plan.servers, placement.key, request.creator, request.job_class)
+            lease(plan.servers, placement.key, request.owner)
         return placement
 
     def _results_ip(self, number: int, workers: int, tree: Tree) -> int | None:
@@ -373,17 +371,17 @@ def _overdue(jobs: Sequence[Job], keep_s: float, limits: Limits, now: float) -> 
     overdue = []
     ended = [(job.ended_at, job) for job in jobs if job.ended_at is not None and not job.holds_resources]
     for ended_at, job in sorted(ended, key=lambda each: (each[0], each[1].id), reverse=True):
-        kept[job.creator] += 1
-        ranks[job.creator] += job.workers
-        part = 1 if job.creator is None else limits.host_share
+        kept[job.owner.creator] += 1
+        ranks[job.owner.creator] += job.workers
+        part = 1 if job.owner.creator is None else limits.host_share
         if (
             now - ended_at >= keep_s
             or kept.total() > limits.max_ended
             or ranks.total() > limits.max_ended_ranks
-            or kept[job.creator] > part * limits.max_ended
-            or ranks[job.creator] > part * limits.max_ended_ranks
+            or kept[job.owner.creator] > part * limits.max_ended
+            or ranks[job.owner.creator] > part * limits.max_ended_ranks
         ):
-            kept[job.creator] -= 1
-            ranks[job.creator] -= job.workers
+            kept[job.owner.creator] -= 1
+            ranks[job.owner.creator] -= job.workers
             overdue.append(job.id)
     return overdue

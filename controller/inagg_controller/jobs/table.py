@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 from inagg_controller.errors import ConflictError, InvalidRequestError
 from inagg_controller.fabric.topology import Topology
+from inagg_controller.jobs.accounts import Account, Held
 from inagg_controller.jobs.calls import Report
 from inagg_controller.jobs.changing import ChangingJobs
-from inagg_controller.jobs.classes import Held, JobClass
+from inagg_controller.jobs.classes import JobClass
 from inagg_controller.jobs.job import LEFT, Job, Registered
 from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.planning import JobRequest, Planners, Supplies
@@ -25,6 +26,7 @@ from inagg_controller.jobs.served import ServedJobs, share_of
 from inagg_controller.jobs.servers import Servers, Summed
 from inagg_controller.jobs.states import JobStates
 from inagg_controller.jobs.switched import SwitchedJobs
+from inagg_controller.jobs.tenants import Tenants
 
 # If more time than this passes between two ticks, the controller itself was not running. The heartbeats of that time
 # wait unread, so no more than this counts as silence of the workers and servers.
@@ -37,6 +39,7 @@ class JobTable:
     first_epoch: greater than every epoch that any living worker may have. multicast: the first of 2^16 multicast
     addresses, one for the results of each job, by its number; None: results go to each worker's own address. words:
     256-byte words in a DATA packet. switches, servers: what happens to them. changing: jobs that have lost their way.
+    tenants: who may create jobs; they may be replaced at any time.
     """
 
     def __init__(
@@ -49,12 +52,16 @@ class JobTable:
         now: float,
         words: int,
         multicast: int | None = None,
+        tenants: Tenants | None = None,
     ) -> None:
         self.limits = limits
         self.policy = policy
+        self.tenants = Tenants() if tenants is None else tenants
         self._topology = topology
         registered = Servers(words=words, max_slots=limits.max_slots, host_share=limits.host_share)
-        self._supplies = supplies = Supplies(topology, limits, Resources(topology, limits), registered)
+        self._supplies = supplies = Supplies(
+            topology, limits, Resources(topology, limits), registered, self.tenants
+        )
         self._states = JobStates(supplies, policy, first_epoch, multicast)
         self._planners = Planners(supplies)
         self.switches = SwitchedJobs(self._states, supplies.resources)
@@ -136,9 +143,9 @@ class JobTable:
         """Whether what a job needs is about to become free."""
         return self._planners.frees_room(request, self._states.holders)
 
-    def held_by(self, job_class: str) -> Held:
-        """What the jobs of a class hold now."""
-        return self._planners.held_by(job_class, self._states.holders)
+    def held_by(self, account: Account) -> Held:
+        """What the jobs of a class or a tenant hold now."""
+        return self._planners.held_by(account, self._states.holders)
 
     def register(self, number: int, member: Registered, now: float) -> Job:
         """Register a worker, a Worker for a job on servers; the last one starts the installation.
