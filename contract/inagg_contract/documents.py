@@ -159,8 +159,8 @@ class NewJob(Request):
     rank's host, by rank; may be missing if the controller has one switch, and with aggregation "server". servers: of a
     job that has servers. priority: of a job on shared slots: its contributions evict what jobs of a lower priority have
     in a slot; with equal ones, the first in a slot keeps it. job_class: one of the controller's, whose quotas hold for
-    all jobs of the class together. on_path_loss: what to try, in order, when what sums for the job is lost; without any
-    the job fails then.
+    all jobs of the class together; by default, the first one of the tenant, or "default". on_path_loss: what to try, in
+    order, when what sums for the job is lost; without any the job fails then.
     """
 
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
@@ -170,7 +170,7 @@ class NewJob(Request):
     aggregation: AskedAggregation = LEASED
     servers: ServerKind = COLOCATED
     priority: Priority = 0
-    job_class: JobClassName = DEFAULT_JOB_CLASS
+    job_class: JobClassName | None = None
     on_path_loss: Annotated[list[PathLoss], Field(max_length=4)] = []
 
 

@@ -1,8 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the controller keeps the operator's token, which other commands of the operator read."""
+"""The form of secrets, and the file of the operator's token, which the controller and the operator's commands read."""
 
 import os
+import re
 from pathlib import Path
+
+# The b64token of RFC 6750, 2.1: what a header can have after "Bearer".
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+
+
+def is_token(text: str) -> bool:
+    """Whether a header can carry this as a secret."""
+    return _TOKEN.fullmatch(text) is not None
 
 
 def default_token_file() -> Path:

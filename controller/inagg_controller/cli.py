@@ -42,6 +42,7 @@ from inagg_controller.configuration import (
 from inagg_controller.errors import ConfigurationError
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.fabric.tree import MOST_ROOTS
+from inagg_controller.jobs.classes import known_classes
 from inagg_controller.jobs.leases import FEWEST_SLOTS
 from inagg_controller.jobs.limits import DEFAULT_SHARED_EXPIRY_US, Limits, Policy
 from inagg_controller.logs import log_to_stderr
@@ -49,6 +50,7 @@ from inagg_controller.network import Network
 from inagg_controller.server import serve
 from inagg_controller.switch.entries import LONGEST_QUEUE
 from inagg_controller.switch.program import Program, load_program
+from inagg_controller.tenants_file import TenantsFile
 from inagg_controller.tls import server_context, switch_tls
 from inagg_controller.tokens import operators_token
 
@@ -76,6 +78,15 @@ _TokenFile = Annotated[
     typer.Option(
         help="File with the operator's token; made with mode 600 if it does not exist.",
         show_default="/var/lib/inagg/controller.token for root, else ~/.local/state/inagg/controller.token",
+    ),
+]
+_Tenants = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="TOML file with the tenants, who alone may create jobs, their classes and quotas (docs/deployment.md). "
+        "Read again on SIGHUP.",
+        show_default="everybody may create jobs",
     ),
 ]
 _Hosts = Annotated[
@@ -248,6 +259,7 @@ def run(
             "given several times. Jobs that name no class are of the class default."
         ),
     ] = None,
+    tenants: _Tenants = None,
     link_timeout_s: Annotated[
         float, typer.Option(min=1, help="Time without a beacon after which a link between switches is down.")
     ] = 5.0,
@@ -363,6 +375,7 @@ def run(
         return Configuration(
             switch_timeout_s=switch_timeout_s,
             listen=address,
+            tenants=None if tenants is None else TenantsFile(tenants, tuple(known_classes(limits.classes))),
             tls=server_context(tls_cert, tls_key),
             operators_token=operators_token(tokens),
             state=state_file(state, tokens, address),
@@ -388,6 +401,7 @@ def run(
 
 app.command()(commands.topology)
 app.command()(commands.certificates)
+app.command()(commands.tenant)
 
 
 def _given(context: typer.Context, names: Iterable[str]) -> list[str]:

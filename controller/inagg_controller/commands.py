@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
+from inagg_contract.documents import DEFAULT_JOB_CLASS
 from inagg_controller.certificates import issue
 from inagg_controller.configuration import parse_topology
 from inagg_controller.errors import ConfigurationError, SwitchError
 from inagg_controller.fabric.drawing import draw, listing
+from inagg_controller.jobs.tenants import Tenant, digest_of
+from inagg_controller.tokens import new_secret
 
 
 @contextmanager
@@ -81,3 +85,36 @@ def certificates(
         ):
             purpose = f" for {', '.join(one.hosts)}" if one.hosts else ""
             print(f"{one.path}{purpose}, until {one.until:%Y-%m-%d}")
+
+
+def tenant(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the tenant.")],
+    classes: Annotated[
+        str,
+        typer.Option(
+            metavar="CLASS,...",
+            help="Job classes that its jobs may be of. Those that name no class are of the first.",
+        ),
+    ] = DEFAULT_JOB_CLASS,
+) -> None:
+    """Make the token of a tenant.
+
+    Prints the lines for the file of --tenants. The token itself is on stderr, and nowhere else.
+
+    Example: inagg-controller tenant vision --classes batch,urgent >>tenants.toml
+    """
+    with errors():
+        token, named = new_secret(), [each.strip() for each in classes.split(",")]
+        try:
+            made = Tenant.model_validate({"name": name, "token_sha256": digest_of(token), "classes": named})
+        except ValidationError as error:
+            first = error.errors(include_input=False)[0]
+            raise ConfigurationError(f"tenant {name}: {first['loc'][0]}: {first['msg']}") from None
+        listed = ", ".join(f'"{each}"' for each in made.classes)
+        print(
+            f'[[tenant]]\nname = "{made.name}"\ntoken_sha256 = "{made.token_sha256[0]}"\nclasses = [{listed}]\n'
+        )
+        print(
+            f"The token of {name}, which is shown only now (INAGG_CONTROLLER_TOKEN):\n{token}",
+            file=sys.stderr,
+        )

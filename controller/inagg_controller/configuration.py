@@ -27,6 +27,7 @@ from inagg_controller.jobs.classes import JobClass
 from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.network import Network
 from inagg_controller.switch.program import Program
+from inagg_controller.tenants_file import TenantsFile
 from inagg_controller.tls import SwitchTls
 
 ONLY_SWITCH = "s1"
@@ -45,8 +46,8 @@ class Configuration:
     """Everything that the command line configures.
 
     tls: of the API; None: it is HTTP. proxies: addresses and networks whose X-Forwarded-For is believed. state: the
-    file that keeps jobs; None: nothing does. state_given: it must be there. program: None: there is no switch.
-    switch_tls: of P4Runtime; None: it is not encrypted.
+    file that keeps jobs; None: nothing does. state_given: it must be there. tenants: their file; None: everybody
+    may create jobs. program: None: there is no switch. switch_tls: of P4Runtime; None: it is not encrypted.
     """
 
     switch_timeout_s: float
@@ -55,6 +56,7 @@ class Configuration:
     operators_token: str
     state: Path | None
     state_given: bool
+    tenants: TenantsFile | None
     connections_per_host: int
     proxies: tuple[str, ...]
     idle_timeout_s: float

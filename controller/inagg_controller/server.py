@@ -19,9 +19,11 @@ from inagg_controller.http.connections import Connections, limited_protocol, ope
 from inagg_controller.http.secured import secured
 from inagg_controller.jobs.record import RecordError
 from inagg_controller.jobs.table import JobTable
+from inagg_controller.jobs.tenants import Tenants
 from inagg_controller.service import Service
 from inagg_controller.state_file import StateFile, UnwritableStateError
 from inagg_controller.switch.client import P4RuntimeSwitch, Switch
+from inagg_controller.tenants_file import TenantsFile
 
 _EPOCHS_BEGIN = 1735689600  # 2025-01-01, seconds since 1970
 _SHUTDOWN_S = 2
@@ -59,8 +61,11 @@ async def serve(configuration: Configuration) -> bool:
         state=state,
     )
     server = _http_server(configuration, service)
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
+        loop.add_signal_handler(number, stop)
+    if configuration.tenants is not None:
+        loop.add_signal_handler(signal.SIGHUP, _read_again, configuration.tenants, service.jobs.tenants)
     try:
         await service.start(configuration.switch_timeout_s)
         await server.serve(sockets=[listener])
@@ -72,6 +77,19 @@ async def serve(configuration: Configuration) -> bool:
         if state is not None:
             state.close()
     return crashed.is_set()
+
+
+def _read_again(file: TenantsFile, tenants: Tenants) -> None:
+    """Have the tenants that are in the file now; if it has a fault, stay with those that there are."""
+    try:
+        given = file.read()
+    except ConfigurationError as error:
+        _log.error("%s; the tenants stay as they were", error)
+        return
+    gone = sorted(tenants.by_name.keys() - {tenant.name for tenant in given})
+    tenants.replace(given)
+    names = ", ".join(tenants.by_name)
+    _log.info("the tenants are %s%s", names, f"; no longer {', '.join(gone)}" if gone else "")
 
 
 def _state_file(configuration: Configuration) -> StateFile | None:
@@ -98,6 +116,7 @@ def _job_table(configuration: Configuration, state: StateFile | None) -> JobTabl
         now=now,
         words=configuration.network.words,
         multicast=configuration.network.multicast,
+        tenants=Tenants(() if configuration.tenants is None else configuration.tenants.read()),
     )
     if state is not None:
         try:

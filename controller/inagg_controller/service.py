@@ -24,7 +24,7 @@ from inagg_contract.aggregation import (
     Aggregation,
     uses_switches,
 )
-from inagg_contract.documents import NewJob, NewWorker
+from inagg_contract.documents import DEFAULT_JOB_CLASS, NewJob, NewWorker
 from inagg_contract.sizes import data_mtu
 from inagg_controller.connection import Connection
 from inagg_controller.counts import SwitchCounts
@@ -40,6 +40,7 @@ from inagg_controller.errors import (
 from inagg_controller.fabric.links import Links
 from inagg_controller.fabric.topology import Place, SwitchNode
 from inagg_controller.forwarding import Forwarding
+from inagg_controller.jobs.accounts import Owner
 from inagg_controller.jobs.calls import Report
 from inagg_controller.jobs.change import Change
 from inagg_controller.jobs.job import Job, Registered
@@ -47,6 +48,7 @@ from inagg_controller.jobs.planning import JobRequest
 from inagg_controller.jobs.servers import INTERVAL_S, JobKey, Server, Summed, Worker
 from inagg_controller.jobs.switched import SWITCH_LOST, SWITCH_TAKEN
 from inagg_controller.jobs.table import JobTable
+from inagg_controller.jobs.tenants import Tenant
 from inagg_controller.link_watch import LinkWatch
 from inagg_controller.managed import ManagedSwitch
 from inagg_controller.network import Network
@@ -180,24 +182,33 @@ class Service:
         for until in self._attended:
             until.reschedule(asyncio.get_running_loop().time())
 
-    async def create(self, new: NewJob, creator: str | None = None, key: str = "") -> Job:
+    async def create(
+        self, new: NewJob, creator: str | None = None, tenant: Tenant | None = None, key: str = ""
+    ) -> Job:
         """Create the job that a client asks for; with "auto" of the first kind of aggregation that has room for it.
 
-        creator: the host that asks, None for the operator. key: of the request; if it is repeated, it finds the job.
-        Waits briefly for what is about to become free. Raises InvalidRequestError, UnavailableError; with "auto"
-        UnavailableError has the reasons of all three kinds, and is NotOfferedError if none of them can change.
+        creator: the host that asks, None for the operator. tenant: whose token it has. A job that names no class is of
+        the tenant's first class, or the default one. key: of the request; if it is repeated, it finds the job. Waits
+        briefly for what is about to become free. Raises InvalidRequestError, ForbiddenClassError, UnavailableError;
+        with "auto" UnavailableError has the reasons of all three kinds, and is NotOfferedError if none of them can
+        change.
         """
         if new.hosts is not None and len(new.hosts) != new.workers:
             raise InvalidRequestError(
                 f"hosts has {len(new.hosts)} addresses for {new.workers} workers: give one address for each rank"
             )
+        if new.job_class is None:
+            job_class = DEFAULT_JOB_CLASS if tenant is None else tenant.classes[0]
+        else:
+            job_class = new.job_class
+        owner = Owner(creator, job_class, None if tenant is None else tenant.name)
         if new.aggregation != AUTO:
-            return await self._create(new.aggregation, new, creator, key)
+            return await self._create(new.aggregation, new, owner, key)
         reasons: dict[str, str] = {}
         later = False
         for aggregation in AGGREGATIONS:
             try:
-                job = await self._create(aggregation, new, creator, key)
+                job = await self._create(aggregation, new, owner, key)
             except RequestError as refused:
                 if aggregation == LEASED and not isinstance(refused, UnavailableError):
                     raise
@@ -213,20 +224,19 @@ class Service:
                 return job
         raise (UnavailableError if later else NotOfferedError)("; ".join(reasons.values()))
 
-    async def _create(self, aggregation: Aggregation, new: NewJob, creator: str | None, key: str) -> Job:
+    async def _create(self, aggregation: Aggregation, new: NewJob, owner: Owner, key: str) -> Job:
         """See JobTable.create."""
         request = JobRequest(
             aggregation=aggregation,
             workers=new.workers,
             slots=new.slots,
             name=new.name,
-            creator=creator,
             at=self.network.switches_of(new.hosts) if uses_switches(aggregation) else None,
             colocated=new.servers == COLOCATED,
             priority=new.priority if aggregation == SHARED else 0,
-            job_class=new.job_class,
             on_path_loss=tuple(new.on_path_loss),
             key=key,
+            **owner._asdict(),
         )
         await self._publisher.wait_while(lambda: self.jobs.frees_room(request), _REMOVAL_S)
         job = self.jobs.create(request, self._clock())

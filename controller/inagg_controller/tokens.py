@@ -4,14 +4,12 @@
 import contextlib
 import hmac
 import os
-import re
 import secrets
 from pathlib import Path
 
+from inagg_contract.tokens import is_token
 from inagg_controller.errors import ConfigurationError
 
-# The b64token of RFC 6750, 2.1.
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _SHORTEST = 16
 _OTHERS = 0o077
 
@@ -41,7 +39,7 @@ def operators_token(path: Path) -> str:
         raise ConfigurationError(
             f"--token-file {path}: others can read it; make a new token, or run `chmod 600 {path}`"
         )
-    if len(token) < _SHORTEST or not _TOKEN.fullmatch(token):
+    if len(token) < _SHORTEST or not is_token(token):
         raise ConfigurationError(
             f"--token-file {path}: not a token of at least {_SHORTEST} letters, digits and ._~+/-; remove the file "
             "and the controller makes a new one"

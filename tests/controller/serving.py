@@ -17,6 +17,7 @@ from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topo
 from inagg_controller.http.api import create_app
 from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.table import JobTable
+from inagg_controller.jobs.tenants import Tenants
 from inagg_controller.network import Network
 from inagg_controller.service import Service
 from inagg_controller.state_file import StateFile
@@ -96,12 +97,13 @@ class Serving:
         addresses: Mapping[Address, frozenset[int]] = OF_THE_TESTS,
         state: StateFile | None = None,
         wait_s: float = 0.0,
+        tenants: Tenants | None = None,
         **limits: Any,
     ) -> AsyncIterator[tuple[httpx.AsyncClient, Service, Clock]]:
         """Yields the operator's client of the API, the service, and the job table's clock.
 
         multicast: of `JobTable`. mark_queue, addresses: of `Network`. state: restores the table, and keeps it. wait_s:
-        for switches. limits: of `Limits`.
+        for switches. tenants: of the job table. limits: of `Limits`.
         """
         clock = Clock()
         table = JobTable(
@@ -112,6 +114,7 @@ class Serving:
             now=clock(),
             words=WORDS,
             multicast=multicast,
+            tenants=tenants,
         )
         if state is not None:
             table.restore(state.load(), clock())

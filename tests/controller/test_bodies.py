@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse
 from inagg_controller.errors import BodiesError
 from inagg_controller.http.answers import BoundedAnswers
 from inagg_controller.http.guard import Bodies, Gate
+from inagg_controller.jobs.tenants import Tenants
 from tests.controller.serving import OPERATORS_TOKEN
 
 PER_HOST, MOST = 100_000, 400_000
@@ -23,7 +24,7 @@ def refusal(error: BodiesError) -> Response:
 def get(size: int, bodies: Bodies, *, host: str = "192.0.2.1", token: str = "") -> httpx.Response:
     """Ask a server for an answer of this many bytes."""
     app = FastAPI()
-    app.state.gate = Gate(OPERATORS_TOKEN, lambda number: pytest.fail(f"job {number}"))
+    app.state.gate = Gate(OPERATORS_TOKEN, lambda number: pytest.fail(f"job {number}"), Tenants())
     app.add_middleware(BoundedAnswers, bodies=bodies, refuse=refusal)
     app.get("/")(lambda: Response(bytes(size)))
 

@@ -51,7 +51,15 @@ from inagg_contract.documents import (
 from inagg_controller.errors import RequestError, UnavailableError
 from inagg_controller.http.answers import BoundedAnswers
 from inagg_controller.http.connections import Connections
-from inagg_controller.http.guard import Bodies, Gate, JobRoute, OpenRoute, OperatorRoute, host_of
+from inagg_controller.http.guard import (
+    Bodies,
+    CreatorRoute,
+    Gate,
+    JobRoute,
+    OpenRoute,
+    OperatorRoute,
+    host_of,
+)
 from inagg_controller.http.health_documents import health_of, loss_list
 from inagg_controller.http.job_documents import (
     chunks_of,
@@ -81,19 +89,23 @@ _Wait = Annotated[float, Query(ge=0, le=_LONGEST_WAIT_S, allow_inf_nan=False)]
 
 _DESCRIPTION = """Manages training jobs whose gradients switches or servers sum, the switches, and the servers.
 
-A secret is sent as "Authorization: Bearer SECRET". The answer to POST /jobs contains the job's secret. The operator's
-token is in the controller's --token-file and is accepted in place of every job's secret. Errors are problem documents
+A secret is sent as "Authorization: Bearer SECRET". The answer to POST /jobs contains the job's secret. A controller
+with --tenants creates jobs only for those who have a tenant's token. The operator's token is in the controller's
+--token-file and is accepted in place of every job's secret, and of a tenant's token. Errors are problem documents
 (RFC 9457)."""
 
 # Only for the API's description. The route classes check secrets, before a body is read.
 _JOBS_SECRET = Depends(HTTPBearer(scheme_name="secret of the job", auto_error=False))
+_TENANTS_TOKEN = Depends(
+    HTTPBearer(scheme_name="tenant's token, if the controller has tenants", auto_error=False)
+)
 _OPERATORS_TOKEN = Depends(HTTPBearer(scheme_name="operator's token", auto_error=False))
 
 
 def create_app(service: Service, operators_token: str, connections: Connections | None = None) -> FastAPI:
     """The API of a service. connections: the server's connections, for the metrics."""
     app = _described(service, connections)
-    app.state.gate = Gate(operators_token, service.jobs.job)
+    app.state.gate = Gate(operators_token, service.jobs.job, service.jobs.tenants)
     app.state.bodies = Bodies()
     app.state.refusals = Counter()
     app.add_middleware(BoundedAnswers, bodies=app.state.bodies, refuse=partial(refusal, app))
@@ -116,8 +128,8 @@ def _described(service: Service, connections: Connections | None) -> FastAPI:
         redirect_slashes=False,  # a redirect names the host that the request named
         responses=PROBLEMS,
     )
-    for router in (_open(service), _of_members(service), _of_the_operator(service), _of_servers(service)):
-        app.include_router(router)
+    for router in (_open, _of_creators, _of_members, _of_the_operator, _of_servers):
+        app.include_router(router(service))
     _add_pages(app, service, connections)
     return app
 
@@ -152,18 +164,6 @@ def _open(service: Service) -> APIRouter:
         """Whether the switches are connected, their links and resources, and the servers. Needs no secret."""
         return health_of(service)
 
-    @router.post("/jobs", status_code=201)
-    async def create(new: NewJob, request: Request, idempotency_key: _Key = "") -> CreatedJob:
-        """Create a job and lease slots for it in each switch of its tree, or memory of each registered server: the
-        requested number of slots, or fewer if they are scarce. A job on shared slots leases no slots. Needs no secret.
-        The answer contains the secret that all other requests about the job need. A request that is repeated with the
-        same key gets the same job, also if the controller has restarted meanwhile."""
-        creator = None if _asker(request) is None else host_of(request.client)
-        job = await service.create(new, creator, idempotency_key)
-        if await request.is_disconnected():  # while the service waited for room
-            service.give_up(job)
-        return CreatedJob.model_construct(**dict(job_status(service, job)), secret=job.secret)
-
     @router.post("/heartbeats", response_model=RankAnswers)
     async def heartbeats(body: RankBeats, request: Request) -> Response:
         """The heartbeats of the groups of one process. Each has its own secret and its own answer: a refused one does
@@ -182,6 +182,27 @@ def _open(service: Service) -> APIRouter:
                 answers.append(answer.model_dump_json().encode())
                 take(len(answers[-1]))
         return Response(b'{"answers":[' + b",".join(answers) + b"]}", media_type="application/json")
+
+    return router
+
+
+def _of_creators(service: Service) -> APIRouter:
+    router = APIRouter(route_class=CreatorRoute, dependencies=[_TENANTS_TOKEN])
+
+    @router.post("/jobs", status_code=201)
+    async def create(new: NewJob, request: Request, idempotency_key: _Key = "") -> CreatedJob:
+        """Create a job and lease slots for it in each switch of its tree, or memory of each registered server: the
+        requested number of slots, or fewer if they are scarce. A job on shared slots leases no slots. The
+        answer contains the secret that all other requests about the job need. A request that is repeated with the
+        same key gets the same job, also if the controller has restarted meanwhile."""
+        gate: Gate = request.app.state.gate
+        creator = None if gate.is_operator(request) else host_of(request.client)
+        tenant = gate.tenant_of(request)
+        with gate.rates.creation(tenant):
+            job = await service.create(new, creator, tenant, idempotency_key)
+        if await request.is_disconnected():  # while the service waited for room
+            service.give_up(job)
+        return CreatedJob.model_construct(**dict(job_status(service, job)), secret=job.secret)
 
     return router
 

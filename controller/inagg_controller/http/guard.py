@@ -2,6 +2,7 @@
 """Route classes that check the client's secret and limit the body, before the body is read.
 
     OpenRoute      needs no secret
+    CreatorRoute   needs the token of a tenant, or the operator's, if the controller has tenants
     JobRoute       needs the secret of the job in the path, or the operator's token
     OperatorRoute  needs the operator's token
 
@@ -9,6 +10,7 @@ A secret is sent as "Authorization: Bearer SECRET" (RFC 6750).
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -31,8 +33,12 @@ from inagg_controller.errors import (
     UnauthorizedError,
     UnknownJobError,
 )
+from inagg_controller.http.rates import Rates
 from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.tenants import Tenant, Tenants
 from inagg_controller.tokens import same
+
+_log = logging.getLogger(__name__)
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -45,11 +51,17 @@ _JOB_DIGITS = 5
 
 
 class Gate:
-    """Checks secrets. job: finds a job by its number, or raises UnknownJobError."""
+    """Checks secrets. job: finds a job by its number, or raises UnknownJobError. tenants: who may create jobs.
 
-    def __init__(self, operators_token: str, job: Callable[[int], Job]) -> None:
+    rates: of the tenants' requests.
+    """
+
+    def __init__(self, operators_token: str, job: Callable[[int], Job], tenants: Tenants) -> None:
+        self.rates = Rates()
         self._operators_token = operators_token
         self._job = job
+        self._tenants = tenants
+        self._warned = False
 
     def admit_operator(self, request: Request) -> None:
         """Raise UnauthorizedError or ForbiddenError unless the request has the operator's token."""
@@ -62,6 +74,41 @@ class Gate:
     def is_operator(self, request: Request) -> bool:
         """Whether a request that needs no secret has the operator's token."""
         return same(_bearer(request), self._operators_token)
+
+    def tenant_of(self, request: Request) -> Tenant | None:
+        """Who creates a job; None: the operator, or anybody if there are no tenants.
+
+        Raises UnauthorizedError or ForbiddenError.
+        """
+        if not self._tenants or self.is_operator(request):
+            return None
+        presented = _presented(request, "the token of a tenant (controller_token, INAGG_CONTROLLER_TOKEN)")
+        tenant = self._tenants.find(presented)
+        if tenant is None:
+            raise ForbiddenError(
+                "this is not the token of a tenant of this controller, which the operator gives; see "
+                "controller_token (INAGG_CONTROLLER_TOKEN, INAGG_CONTROLLER_TOKEN_FILE)"
+            )
+        return tenant
+
+    def admit_creator(self, request: Request) -> None:
+        """Raise UnauthorizedError, ForbiddenError or RateError unless the request may create a job."""
+        tenant = self.tenant_of(request)
+        if tenant is not None:
+            self._warn_if_readable(request, tenant)
+            self.rates.take_request(tenant)
+
+    def _warn_if_readable(self, request: Request, tenant: Tenant) -> None:
+        """Log once that a token has come over a network without TLS."""
+        if self._warned or request.url.scheme == "https" or _is_here(request):
+            return
+        self._warned = True
+        _log.warning(
+            "the token of the tenant %s has come from %s without TLS, so who reads that traffic can use it: give "
+            "the controller --tls-cert and --tls-key (inagg-controller certificates)",
+            tenant.name,
+            host_of(request.client),
+        )
 
     def admit_member(self, request: Request) -> None:
         """Raise UnauthorizedError, UnknownJobError or ForbiddenError unless the request may access the path's job."""
@@ -78,6 +125,14 @@ class Gate:
                 f"this is not the secret of job {number}, which the answer to POST /jobs contains; the controller may "
                 "have restarted since"
             )
+
+
+def _is_here(request: Request) -> bool:
+    """Whether a request comes from this machine, over the loopback interface."""
+    try:
+        return request.client is None or parse_source(request.client[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def host_of(client: tuple[str, int] | None) -> str:
@@ -194,6 +249,14 @@ class OpenRoute(APIRoute):
             return whole.pop() if whole else await request.receive()
 
         return Request(request.scope, receive)
+
+
+class CreatorRoute(OpenRoute):
+    """A route that needs a tenant's token, or the operator's, if the controller has tenants."""
+
+    def admit(self, gate: Gate, request: Request) -> None:
+        """See OpenRoute."""
+        gate.admit_creator(request)
 
 
 class JobRoute(OpenRoute):

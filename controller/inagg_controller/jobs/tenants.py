@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from inagg_contract.documents import JobClassName
 from inagg_controller.errors import ForbiddenClassError
@@ -21,6 +21,8 @@ def _listed(value: object) -> object:
 
 
 def _once_each(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not values:
+        raise ValueError("must name at least one")
     if len(set(values)) < len(values):
         raise ValueError("must name each once")
     return values
@@ -48,13 +50,19 @@ class Tenant(Account):
         tuple[_Digest, ...],
         BeforeValidator(_listed),
         AfterValidator(_once_each),
-        Field(min_length=1, max_length=MOST_DIGESTS),
+        Field(max_length=MOST_DIGESTS),
     ]
-    classes: Annotated[
-        tuple[JobClassName, ...], BeforeValidator(_listed), AfterValidator(_once_each), Field(min_length=1)
-    ]
+    classes: Annotated[tuple[JobClassName, ...], BeforeValidator(_listed), AfterValidator(_once_each)]
     requests_per_s: _Rate | None = None
     creations_per_min: _Rate | None = None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_values(cls, value: object) -> object:
+        """Refuse true and false, which would pass for numbers."""
+        if isinstance(value, bool):
+            raise ValueError("true and false are not values of this setting")
+        return value
 
     def owns(self, owner: Owner) -> bool:
         """See Account."""
