@@ -58,10 +58,13 @@ class ControllerUnreachableError(ControllerError, ConnectionError):
 class ControllerRefusedError(ControllerError):
     """The controller answered with an error.
 
-    status: the HTTP status: 401 and 403 secret or address, 404 unknown job, 409 conflict, 422 invalid value, 501 not
-    what the controller offers, 503 switch not connected or pool full.
+    status: the HTTP status: 401 and 403 secret, address or job class, 404 unknown job, 409 conflict, 422 invalid value,
+    429 too many requests, 501 not what the controller offers, 503 switch not connected or pool full.
     title, detail, kind: of its problem document (RFC 9457); the kind is the last word of its type, such as "full".
+    retry_after_s: the time after which the controller wants to be asked again; None: it has said none.
     """
+
+    retry_after_s: float | None = None
 
     def __init__(
         self, *, url: str, request: str, status: int, title: str, detail: str, kind: str = ""
@@ -86,8 +89,9 @@ class ControllerRefusedError(ControllerError):
 
 
 class ControllerForbiddenError(ControllerRefusedError, PermissionError):
-    """The request's secret was missing or wrong: the job's secret, which its ranks share, or the operator's token. Or
-    a rank's address is not known to be one of the host that registers it (kind "foreign-address")."""
+    """The request's secret was missing or wrong: the job's secret, which its ranks share, or the token of a tenant or
+    of the operator. Or the tenant's jobs may not be of this class (kind "forbidden-class"), or a rank's address is not
+    known to be one of the host that registers it (kind "foreign-address")."""
 
 
 # The place where programs find them.

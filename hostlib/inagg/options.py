@@ -23,6 +23,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     ValidationError,
     field_validator,
 )
@@ -30,7 +31,6 @@ from pydantic import (
 from inagg.base_errors import ConfigurationError
 from inagg_contract.aggregation import COLOCATED, LEASED, AskedAggregation, ServerKind
 from inagg_contract.documents import (
-    DEFAULT_JOB_CLASS,
     HostName,
     JobClassName,
     JobName,
@@ -39,11 +39,13 @@ from inagg_contract.documents import (
 )
 from inagg_contract.lanes import LaneWidth
 from inagg_contract.ranks import host_name, job_name
+from inagg_contract.tokens import is_token
 
 CONFIG_FILE = "inagg.toml"
 CONFIG_VARIABLE = "INAGG_CONFIG"
 
 _PREFIX = "INAGG_"
+_SECRET_SETTING = "controller_token"
 _MAX_CPU = 8191  # NR_CPUS of the largest Linux kernels, less one
 
 
@@ -95,6 +97,12 @@ def _url(text: str | None) -> str | None:
     return text
 
 
+def _token(secret: SecretStr | None) -> SecretStr | None:
+    if secret is not None and not is_token(secret.get_secret_value()):
+        raise ValueError("must be a token as the operator gives it, of letters, digits and ._~+/-")
+    return secret
+
+
 def _words(value: object) -> object:
     """Accept text such as "same,servers" for a list."""
     return tuple(word.strip() for word in value.split(",")) if isinstance(value, str) else value
@@ -121,7 +129,8 @@ class Options(BaseModel):
         ConfigurationError: a value is wrong, or a name is unknown (also a ``ValueError``, as with pydantic).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # The errors of pydantic show no values: one may be a token.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     # Whether CPU tensors are processed like CUDA tensors: sums with three more threads, collectives of gloo through
     # copies. For tests without a GPU: it is slower. Ranks may differ in it; results do not change.
@@ -137,6 +146,21 @@ class Options(BaseModel):
         Field(
             description="file with the certificate of the authority that signed the controller's (PEM), for an `https` "
             "URL; by default, the authorities that the system trusts, or those of `SSL_CERT_FILE`"
+        ),
+    ] = None
+    controller_token: Annotated[
+        SecretStr | None,
+        Field(
+            description="token of the tenant whose job it is, for a controller that has tenants (`--tenants`). No "
+            "message, log or figure of inagg shows it. That of rank 0 counts"
+        ),
+        AfterValidator(_token),
+    ] = None
+    controller_token_file: Annotated[
+        Path | None,
+        Field(
+            description="file with the token, instead of `controller_token`; read whenever a job is created. That of "
+            "rank 0 counts"
         ),
     ] = None
     lane_bits: Annotated[
@@ -212,12 +236,13 @@ class Options(BaseModel):
         ),
     ] = 0.0
     job_class: Annotated[
-        JobClassName,
+        JobClassName | None,
         Field(
             description="class of the job, one of the controller's `--job-class`; its quotas hold for all jobs of the "
-            "class together. That of rank 0 counts"
+            "class together. By default, the first class of the tenant, and without tenants `default`. That of rank 0 "
+            "counts"
         ),
-    ] = DEFAULT_JOB_CLASS
+    ] = None
     job_name: Annotated[
         JobName | None,
         Field(
@@ -344,6 +369,28 @@ class Options(BaseModel):
         """`host_name`, by default this host's own name."""
         return self.host_name or host_name(socket.gethostname().partition(".")[0])
 
+    def read_token(self) -> str | None:
+        """The token of `controller_token`, or the one that is in `controller_token_file` now.
+
+        Raises:
+            ConfigurationError: the file cannot be read, or has no token.
+        """
+        if self.controller_token is not None or self.controller_token_file is None:
+            return None if self.controller_token is None else self.controller_token.get_secret_value()
+        place = f"controller_token_file {self.controller_token_file}"
+        try:
+            token = self.controller_token_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise ConfigurationError(
+                f"{place}: {reason}; it must have the token that the operator has given"
+            ) from None
+        if not is_token(token):
+            raise ConfigurationError(
+                f"{place}: it must have the token that the operator has given, and no more"
+            )
+        return token
+
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_values(cls, value: object) -> object:
@@ -433,7 +480,8 @@ def launcher_environment(settings: Sequence[str]) -> dict[str, str]:
     given = dict(setting.split("=", 1) for setting in settings if "=" in setting)
     if len(given) < len(settings):
         raise ConfigurationError(
-            f"inagg options: a setting must have the form NAME=VALUE, each name once: {', '.join(settings)}"
+            "inagg options: a setting must have the form NAME=VALUE, each name once: "
+            + ", ".join(setting.partition("=")[0] for setting in settings)
         )
     Options(**given)
     return {variable_of(name): value for name, value in given.items()}
@@ -486,7 +534,8 @@ def _explain(error: ValidationError, places: Mapping[str, str]) -> str:
             problems.append(f"{place}: is not a setting; {hint}")
         else:
             message = detail["msg"].removeprefix("Value error, ")  # pydantic's prefix of our messages
-            problems.append(f"{place}: {message} (got {detail['input']!r})")
+            given = "" if name == _SECRET_SETTING else f" (got {detail['input']!r})"
+            problems.append(f"{place}: {message}{given}")
     return "inagg options: " + "; ".join(problems)
 
 

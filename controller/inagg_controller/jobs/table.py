@@ -127,17 +127,21 @@ class JobTable:
     def create(self, request: JobRequest, now: float) -> Job:
         """Create a job: plan what sums for it, and lease that. Raises InvalidRequestError, UnavailableError.
 
-        If a job that has not ended was created with the same key, it is that one.
+        If a job of the same tenant that has not ended was created with the same key, it is that one.
         """
-        known = (
-            job for job in self.jobs.values() if request.key and job.key == request.key and not job.ended
-        )
-        if (job := next(known, None)) is not None:
+        if (job := self._created_by(request)) is not None:
             if job.workers != request.workers:
                 raise InvalidRequestError(f"{job.title} was created with this key, for {job.workers} workers")
             return job
         self._states.check_epoch()
         return self._states.add(request, self._planners.plan(request, self._states.holders), now)
+
+    def _created_by(self, request: JobRequest) -> Job | None:
+        """The job that an earlier one of these requests has created."""
+        if not request.key:
+            return None
+        with_key = (job for job in self.jobs.values() if job.key == request.key and not job.ended)
+        return next((job for job in with_key if job.owner.tenant == request.tenant), None)
 
     def frees_room(self, request: JobRequest) -> bool:
         """Whether what a job needs is about to become free."""

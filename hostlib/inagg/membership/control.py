@@ -10,7 +10,6 @@ import contextlib
 import json
 import logging
 import os
-import re
 import secrets
 import socket
 import ssl
@@ -36,7 +35,6 @@ from inagg.membership.sockets import ending_in_silence
 from inagg.sums.journal import Report
 from inagg_contract.aggregation import COLOCATED, LEASED, SERVER, AskedAggregation, ServerKind
 from inagg_contract.documents import (
-    DEFAULT_JOB_CLASS,
     FOREIGN_ADDRESS,
     LONGEST_REASON,
     MOST_BEATS,
@@ -75,6 +73,7 @@ from inagg_contract.documents import (
     WayChange,
     read,
 )
+from inagg_contract.tokens import is_token
 
 _T = TypeVar("_T")
 
@@ -94,9 +93,6 @@ _SILENT_S = 3.0
 
 # For the texts in a heartbeat. The rest of the body is room for its other fields.
 _MOST_CALLS_BYTES = MOST_BODY_BYTES - 48_576
-
-# What a header can have after "Bearer" (RFC 6750, 2.1).
-_SECRET = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 def _trusted(url: str, authority: Path | None) -> ssl.SSLContext | bool:
@@ -122,11 +118,11 @@ class ControlClient:
     base_url: such as "http://10.0.0.254:9560". timeout_s: time allowed for one request, repeats included. setup_s: the
     same for the requests of a group that starts, by default timeout_s. absent_s: after this time a controller that
     takes no connection is given up, by default timeout_s.
-    token: the operator's. Without it a client may create jobs, and use jobs whose secret it knows: those that it has
-    created, and those given to `learn_secret`. authority: the file with the certificate of the authority that signed
-    the controller's, for an https URL; by default, the system's authorities. source: the address of this host that its
-    connections come from; by default, the one that the route to the controller has. transport: replaces the network in
-    tests.
+    token: the operator's, or a tenant's. Without it a client may create jobs if the controller has no tenants, and use
+    jobs whose secret it knows: those that it has created, and those given to `learn_secret`. authority: the file with
+    the certificate of the authority that signed the controller's, for an https URL; by default, the system's
+    authorities. source: the address of this host that its connections come from; by default, the one that the route to
+    the controller has. transport: replaces the network in tests.
 
     Every method raises ControllerUnreachableError if no answer comes in time, and ControllerRefusedError if the
     controller answers with an error. If a secret is missing or wrong, that is its subclass ControllerForbiddenError.
@@ -195,13 +191,15 @@ class ControlClient:
         aggregation: AskedAggregation = LEASED,
         servers: ServerKind = COLOCATED,
         priority: int = 0,
-        job_class: str = DEFAULT_JOB_CLASS,
+        job_class: str | None = None,
         on_path_loss: Sequence[PathLoss] = (),
+        token: str | None = None,
     ) -> JobStatus:
         """Create a job of `workers` ranks (1 to 4096); ask for `slots` slots (a power of two, at least 2).
 
         hosts: the IPv4 address of each rank's host, by rank. A controller of several switches needs them.
-        aggregation, servers, priority, job_class, on_path_loss: as in `Options`.
+        aggregation, servers, priority, job_class, on_path_loss: as in `Options`. token: of the tenant whose job it is;
+        None: this client's.
         """
         body = NewJob.model_construct(
             workers=workers,
@@ -215,7 +213,9 @@ class ControlClient:
             on_path_loss=list(on_path_loss),
         )
         headers = {"Idempotency-Key": secrets.token_urlsafe()}
-        document = self._request("POST", "/jobs", body=body, timeout_s=self.setup_s, headers=headers)
+        document = self._request(
+            "POST", "/jobs", body=body, timeout_s=self.setup_s, headers=headers, token=token
+        )
         created = self._read(CreatedJob, document, "a new job")
         self.learn_secret(created.id, created.secret)
         return created
@@ -226,7 +226,7 @@ class ControlClient:
 
     def learn_secret(self, job: int, secret: Any) -> None:
         """Use the secret of a job that another client has created. Raises ControllerError if it cannot be a secret."""
-        if not (isinstance(secret, str) and _SECRET.fullmatch(secret)):
+        if not (isinstance(secret, str) and is_token(secret)):
             raise self._wrong_answer("a new job", "it has no secret, or none that a header can carry")
         self._secrets[job] = secret
 
@@ -575,9 +575,9 @@ class ControlClient:
         """The switch's indexed counters that are not zero: name -> port -> count."""
         return self._read(Counters, self._request("GET", "/counters"), "the counters")
 
-    def _authorization(self, job: int | None) -> dict[str, str]:
-        """The headers of a request: about a job, or the operator's."""
-        secret = self._token if job is None else self._secrets.get(job, self._token)
+    def _authorization(self, job: int | None, token: str | None = None) -> dict[str, str]:
+        """The headers of a request: about a job, with a token, or the operator's."""
+        secret = token or (self._token if job is None else self._secrets.get(job, self._token))
         return {} if secret is None else {"Authorization": f"Bearer {secret}"}
 
     def _job(self, method: str, job: int, path: str = "", **options: Any) -> JobStatus:
@@ -608,6 +608,7 @@ class ControlClient:
         timeout_s: float | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
         repeat: bool = True,
+        token: str | None = None,
     ) -> Any:
         document = (
             None if body is None else body.model_dump(mode="json", exclude_unset=True, exclude_none=True)
@@ -615,7 +616,7 @@ class ControlClient:
 
         def attempt(remaining: float) -> httpx.Response:
             timeout = httpx.Timeout(remaining, connect=min(remaining, _CONNECT_TIMEOUT_S))
-            sent = {**headers, **self._authorization(job)}
+            sent = {**headers, **self._authorization(job, token)}
             return self._send(method, path, json=document, params=params, headers=sent, timeout=timeout)
 
         request = f"{method} {path}"
@@ -673,7 +674,10 @@ class ControlClient:
         if answer.is_success:
             return document
         problem = document if isinstance(document, dict) else {}
-        raise self._refusal(answer.status_code, problem, request, answer.reason_phrase, answer.text[:200])
+        refusal = self._refusal(answer.status_code, problem, request, answer.reason_phrase, answer.text[:200])
+        seconds = answer.headers.get("Retry-After", "")
+        refusal.retry_after_s = float(seconds) if seconds.isdecimal() else None
+        raise refusal
 
     def _refusal(
         self, status: int, problem: Mapping[str, Any], request: str, title: str, detail: str

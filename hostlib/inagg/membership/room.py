@@ -3,7 +3,7 @@
 
 The controller answers 503 for as long as what the job needs is in use or away, and 501 if it never has it. It keeps no
 line of those that wait, so the job that asks first after another has ended comes next. If the switches stay full,
-servers may sum for the job.
+servers may sum for the job. The controller answers 429 to a tenant that asks too often, with the time to wait.
 """
 
 import logging
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, repeat
+from typing import Any
 
 from inagg.base_errors import ControllerRefusedError
 from inagg.membership.control import ControlClient
@@ -22,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.5  # between two requests: a job that ends is noticed within this time
 _NO_ROOM = 503
+_TOO_OFTEN = 429
 _SWITCHES_FULL = "full"  # the kind of the problem
 
 # Of the message that servers sum for a group: the first one warns. A program that has one such group often has many.
@@ -39,7 +41,10 @@ def create_job(
         ControllerRefusedError: it cannot be created, or there was no room in time.
     """
     create = partial(
+        _in_turn,
         client.create_job,
+        options.setup_timeout_s,
+        check,
         len(hosts),
         options.slots,
         hosts=hosts,
@@ -48,6 +53,7 @@ def create_job(
         name=options.own_job_name,
         job_class=options.job_class,
         on_path_loss=options.on_path_loss,
+        token=options.read_token(),
     )
     try:
         return wait_for_room(partial(create, aggregation=options.aggregation), options.wait_s, check)
@@ -65,6 +71,28 @@ def create_job(
             full.detail,
         )
         return job
+
+
+def _in_turn(
+    create: Callable[..., JobStatus], most_s: float, check: Callable[[], None], *arguments: Any, **wishes: Any
+) -> JobStatus:
+    """Call `create` as soon as the controller takes a further request of the tenant, if that is within `most_s`.
+
+    check: as in `wait_for_room`.
+    """
+    end = time.monotonic() + most_s
+    while True:
+        try:
+            return create(*arguments, **wishes)
+        except ControllerRefusedError as error:
+            pause_s = _PAUSE_S if error.retry_after_s is None else error.retry_after_s
+            again = time.monotonic() + pause_s
+            if error.status != _TOO_OFTEN or again > end:
+                raise
+            _log.warning("inagg: waiting %g s to create the job: %s", pause_s, error.detail)
+        while (left := again - time.monotonic()) > 0:
+            time.sleep(min(_PAUSE_S, left))
+            check()
 
 
 def wait_for_room(create: Callable[[], JobStatus], wait_s: float, check: Callable[[], None]) -> JobStatus:

@@ -6,6 +6,7 @@ import logging
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,7 +28,7 @@ from inagg.membership import room
 from inagg.membership.assembly import Assembly
 from inagg.membership.control import ControlClient
 from inagg.membership.join import _agree_on_job, _tell_address
-from inagg.membership.room import wait_for_room
+from inagg.membership.room import create_job, wait_for_room
 from inagg.options import Options
 from inagg_contract.documents import Health, JobStatus
 from inagg_testbed.errors import WorkerFailedError
@@ -51,6 +52,13 @@ def refused(status: int = 503, kind: str = "unavailable") -> ControllerRefusedEr
         detail="the pool is full",
         kind=kind,
     )
+
+
+def hurried(retry_after_s: float | None) -> ControllerRefusedError:
+    """The error of a tenant that asks too often."""
+    error = refused(429, "too-many-requests")
+    error.retry_after_s = retry_after_s
+    return error
 
 
 class BusyController(ControlClient):
@@ -105,6 +113,47 @@ def test_a_job_that_may_not_wait_asks_once(caplog: pytest.LogCaptureFixture) -> 
     ):
         wait_for_room(lambda: controller.create_job(2), 0.0, nobody_fails)
     assert caplog.messages == []
+
+
+HOSTS = ["10.0.0.1", "10.0.0.2"]
+
+
+@pytest.mark.parametrize("retry_after_s", [0.03, None])
+def test_a_tenant_that_asks_too_often_waits_as_long_as_the_controller_says(
+    retry_after_s: float | None,
+) -> None:
+    controller = BusyController(*[hurried(retry_after_s)] * 2)
+    checks: list[float] = []
+    begun = time.monotonic()
+    job = create_job(controller, Options(), HOSTS, lambda: checks.append(time.monotonic()))
+    assert job.workers == 2
+    assert time.monotonic() - begun >= 2 * (retry_after_s or room._PAUSE_S)
+    assert len(checks) >= 2
+
+
+def test_a_tenant_waits_for_its_turn_and_for_room() -> None:
+    controller = BusyController(hurried(0.01), refused(), hurried(0.01), refused())
+    assert create_job(controller, Options(wait_s=60), HOSTS, nobody_fails).workers == 2
+
+
+def test_a_tenant_waits_for_its_turn_on_servers_too() -> None:
+    controller = BusyController(refused(kind="full"), hurried(0.01))
+    assert create_job(controller, Options(), HOSTS, nobody_fails).aggregation == "server"
+    assert controller.asked == ["leased", "server", "server"]
+
+
+def test_a_tenant_does_not_begin_a_wait_that_would_take_too_long() -> None:
+    with pytest.raises(ControllerRefusedError) as found:
+        create_job(BusyController(hurried(61.0)), Options(setup_timeout_s=60), HOSTS, nobody_fails)
+    assert (found.value.status, found.value.detail) == (429, "the pool is full")
+
+
+def test_a_wait_for_a_tenants_turn_ends_when_a_rank_fails() -> None:
+    def rank_1_fails() -> None:
+        raise JobError("rank 1 could not join")
+
+    with pytest.raises(JobError, match="rank 1 could not join"):
+        create_job(BusyController(hurried(30.0)), Options(), HOSTS, rank_1_fails)
 
 
 def test_when_the_time_is_over_the_error_says_what_was_missing_and_for_how_long() -> None:
