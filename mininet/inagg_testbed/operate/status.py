@@ -9,9 +9,9 @@ The document (`--json`) has
 - processes: name, pid, alive;
 - controller: the answer of GET /health, or error; null without a controller. Its `servers` are the aggregation servers
   that have registered;
-- jobs: id, name, job_class, priority, state, slots, workers, reason, aggregation, servers (name, ip, udp_port, rank),
-  chunks (by where they were summed; null without servers), displaced (evicted, expired; null without shared slots, or
-  if the job has ended) and, by rank, host and address (null: not registered), state, packets
+- jobs: id, name, job_class, tenant (null: none), priority, state, slots, workers, reason, aggregation, servers (name,
+  ip, udp_port, rank), chunks (by where they were summed; null without servers), displaced (evicted, expired; null
+  without shared slots, or if the job has ended) and, by rank, host and address (null: not registered), state, packets
   (contributions that the switch has admitted; null in a job on servers) and their rate;
 - ports: switch, port, node (a host, ctl0, or another switch's port), and Mbit/s from and to it, as the kernel counts
   them at the switch's interfaces, Ethernet headers included;
@@ -44,7 +44,7 @@ from inagg_testbed.terminal import plain_table
 Document = dict[str, Any]
 _ACTIVE = ("joining", "running", "changing")
 _SHOWN = {
-    *("id", "name", "job_class", "priority", "state", "slots", "workers", "reason"),
+    *("id", "name", "job_class", "tenant", "priority", "state", "slots", "workers", "reason"),
     *("aggregation", "servers", "chunks", "displaced"),
 }
 _SETTINGS = ("topology", "hosts", "servers", "switch", "link", "uplink", "results")
@@ -366,6 +366,7 @@ def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
         line += f"{job['workers']} ranks, {job['slots']} slots"
         line += f" on {_summed_by(job)}" if job["aggregation"] != LEASED else ""
         line += "" if job["job_class"] == DEFAULT_JOB_CLASS else f", class {job['job_class']}"
+        line += f", tenant {job['tenant']}" if job["tenant"] else ""
         line += f", priority {job['priority']}" if job["priority"] else ""
         yield Text(f"\n{one_line(line)}")
         if summed := _summed_in(job):

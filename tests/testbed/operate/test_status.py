@@ -14,6 +14,7 @@ def job(**changes: object) -> dict[str, Any]:
         "id": 1,
         "name": "digits",
         "job_class": "default",
+        "tenant": None,
         "priority": 0,
         "state": "running",
         "slots": 128,
@@ -75,10 +76,15 @@ def shown(found: dict[str, Any]) -> str:
             "job 1 (digits): running; 1 ranks, 128 slots on servers, class batch\n",
         ),
         ({"job_class": "batch", "priority": 3}, "128 slots, class batch, priority 3\n"),
+        (
+            {"job_class": "batch", "tenant": "vision", "priority": 3},
+            "128 slots, class batch, tenant vision, priority 3\n",
+        ),
+        ({"tenant": "vision"}, "128 slots, tenant vision\n"),
         ({"job_class": "\x1b[2J"}, "128 slots, class \\x1b[2J\n"),
     ],
 )
-def test_a_job_of_a_class_shows_it(changes: dict[str, object], line: str) -> None:
+def test_a_job_of_a_class_or_a_tenant_shows_it(changes: dict[str, object], line: str) -> None:
     assert line in shown(job(**changes))
 
 
