@@ -98,7 +98,7 @@ def test_a_client_that_gives_up_leaves_the_job_to_its_repeated_request(serving: 
         async with serving() as (client, service, _):
             key = {"Idempotency-Key": "one"}
             new = NewJob(workers=2, slots=8)
-            job = await service.create(new, "10.0.0.1", "one")
+            job = await service.create(new, "10.0.0.1", key="one")
             again = await client.post("/jobs", json={"workers": 2, "slots": 8}, headers=key)
             assert again.json()["id"] == job.id
             service.give_up(job)

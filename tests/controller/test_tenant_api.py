@@ -52,6 +52,19 @@ def test_a_job_is_of_the_tenant_whose_token_creates_it(serving: Serving, aggrega
     run(body)
 
 
+def test_a_key_finds_only_jobs_of_the_same_tenant(serving: Serving) -> None:
+    async def body() -> None:
+        async with serving(tenants=Tenants([vision()]), **QUOTAS) as (_, service, _):
+            made = []
+            for token in (TOKEN, OPERATORS_TOKEN, TOKEN):
+                async with asking(service, "127.0.0.1", token) as client:
+                    client.headers["Idempotency-Key"] = "one"
+                    made.append((await client.post("/jobs", json=ASKED)).json()["id"])
+            assert made == [1, 2, 1]
+
+    run(body)
+
+
 def test_without_tenants_everybody_creates_jobs_whatever_token_they_show(serving: Serving) -> None:
     async def body() -> None:
         async with serving(**QUOTAS) as (_, service, _):
