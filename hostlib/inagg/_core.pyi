@@ -497,6 +497,48 @@ class Server:
         """End the thread. Packets that come later are lost."""
 
 @final
+class RoundSlots:
+    """One rank's part in rounds, without I/O, for tests in virtual time; see Rounds.
+
+    `receive` takes a datagram of the worker's. It and `finish` return what the worker is to get.
+    """
+
+    def __init__(self, job: JobShape, next_chunks: Sequence[int]) -> None: ...
+    def receive(self, datagram: bytes) -> list[bytes]: ...
+    @property
+    def wants_round(self) -> bool: ...
+    def offer(self) -> NDArray[np.int32]: ...
+    def contributions(self, agreed: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]: ...
+    def finish(
+        self, agreed: NDArray[np.int32], peaks: NDArray[np.int64], sums: NDArray[np.int32]
+    ) -> list[bytes]: ...
+
+@final
+class Rounds:
+    """What sums for a Transport in rounds of all ranks, in place of a server in its process (docs/protocol.md, 5.8).
+
+    Of each round the caller does the all-reduces: `offer` of all ranks are ORed to `agreed`, of `contributions` the
+    first array is the maximum of all ranks', and the second one the sum, which wraps around. next_chunks: by slot, the
+    chunk that all ranks sum next. Raises ValueError.
+    """
+
+    def __init__(self, job: JobShape, next_chunks: Sequence[int]) -> None: ...
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """The only server of a Route for it. It is no host's."""
+
+    def wait(self) -> bool:
+        """Wait until this rank is to join a round. False: it is closed."""
+
+    def offer(self) -> NDArray[np.int32]: ...
+    def contributions(self, agreed: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]: ...
+    def finish(
+        self, agreed: NDArray[np.int32], peaks: NDArray[np.int64], sums: NDArray[np.int32]
+    ) -> None: ...
+    def close(self) -> None:
+        """End the rounds. The worker gets nothing more."""
+
+@final
 class Transport:
     """One worker's engine on a UDP socket, run by its own thread. All methods are thread-safe.
 
@@ -513,14 +555,14 @@ class Transport:
         member: int | None = None,
         route: Route,
         sockets: Sockets,
-        own_server: Server | None = None,
+        own_server: Server | Rounds | None = None,
         policy: RetransmissionPolicy = ...,
         spin_s: float = 0.0,
         keeps_results: bool = False,
     ) -> None:
-        """own_server: the server in this process, which is number `rank` of the job's; packets pass between the two in
-        memory. The worker is at home there (docs/protocol.md, 5.7). spin_s: how long to poll for packets before
-        sleeping, in seconds; see Options.spin_us. keeps_results: for a change of way (6.4)."""
+        """own_server: the server in this process, which is number `rank` of the job's, or Rounds; packets pass between
+        the two in memory. The worker is at home there (docs/protocol.md, 5.7). spin_s: how long to poll for packets
+        before sleeping, in seconds; see Options.spin_us. keeps_results: for a change of way (6.4)."""
 
     @property
     def local_address(self) -> tuple[str, int]: ...
@@ -624,7 +666,7 @@ class Transport:
         member: int | None = None,
         route: Route,
         sockets: Sockets,
-        own_server: Server | None = None,
+        own_server: Server | Rounds | None = None,
         policy: RetransmissionPolicy = ...,
     ) -> None:
         """As Engine.go_on, with other sockets, of as many packet threads. Takes their descriptors over as the

@@ -15,13 +15,14 @@ from inagg_simulator.virtual_network import Network
 
 
 class Way(NamedTuple):
-    """What sums for a job. ways, ways_apart: as of an engine."""
+    """What sums for a job. ways, ways_apart, home: as of an engine."""
 
     switch: Switch
     job: JobShape
     epoch: int
     ways: int = 1
     ways_apart: bool = False
+    home: int | None = None
 
 
 @dataclass
@@ -113,7 +114,14 @@ class ChangeOfWay:
             assert engine.fill(self._network.engines[ahead[0]].kept(chunk), self._network.now)
             self.filled += 1
         way = self._ways.last
-        engine.go_on(way.job, rank=rank, ways=way.ways, ways_apart=way.ways_apart, now=self._network.now)
+        engine.go_on(
+            way.job,
+            rank=rank,
+            ways=way.ways,
+            ways_apart=way.ways_apart,
+            home=way.home,
+            now=self._network.now,
+        )
         self._has_gone_on.add(rank)
         if (next_change := self._waiting.pop(rank, None)) is not None:
             next_change()

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs one after another on one switch, or on servers, as tests in virtual time need them."""
 
+from inagg._core import JobShape
 from inagg_simulator import p4_switch
 from inagg_simulator.fabric import Switch
 from inagg_simulator.reference_switch import Aggregator, Job
+from inagg_simulator.rounds import Rounds
 from inagg_simulator.servers import Servers, make_servers
 from tests.conformance.examples import WORDS, Example
 
@@ -67,6 +69,22 @@ class ServedJobs:
             first_chunk=example.first_chunk,
         )
         return Servers(made, example.slots, example.workers)
+
+    def end(self) -> None:
+        pass
+
+
+class RoundJobs:
+    """Jobs one after another whose ranks sum themselves. next_chunks: by slot, with which the next one goes on."""
+
+    def __init__(self) -> None:
+        self.next_chunks: list[int] = []
+        self.made: list[Rounds] = []
+
+    def start(self, job: int, epoch: int, example: Example) -> Switch:
+        shape = JobShape(number=job, epoch=epoch, slots=example.slots, words=WORDS, workers=example.workers)
+        self.made.append(Rounds(shape, example.workers, self.next_chunks))
+        return self.made[-1]
 
     def end(self) -> None:
         pass

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from inagg._core import Engine, JobShape
 from inagg_simulator.change_of_way import ChangeOfWay, Way, Ways
+from inagg_simulator.slot_rules.packets import age
 from inagg_simulator.virtual_network import EPOCH, JOB, Impairment, Network, make_aggregator, make_workers
 from tests.conformance.examples import (
     WORDS,
@@ -24,7 +25,7 @@ from tests.conformance.examples import (
     collectives,
     impairments,
 )
-from tests.conformance.jobs import P4Jobs, PlainJobs, ServedJobs
+from tests.conformance.jobs import P4Jobs, PlainJobs, RoundJobs, ServedJobs
 from tests.examples import at_most
 
 examples = st.builds(
@@ -47,18 +48,22 @@ class Runs:
     """Examples, one after another: each begins on the first kind of way, and goes on on the next ones."""
 
     def __init__(self) -> None:
-        self.p4 = P4Jobs()
-        self._kinds: list[PlainJobs | P4Jobs | ServedJobs] = [
+        self.p4, self.rounds = P4Jobs(), RoundJobs()
+        self._kinds: list[PlainJobs | P4Jobs | ServedJobs | RoundJobs] = [
             PlainJobs(),
             self.p4,
             *map(ServedJobs, (1, 2, 3)),
+            self.rounds,
         ]
+        self.only_rounds = False  # but for first ways
         self._epochs = count(1)
         self.seen: Counter[str] = Counter()
 
-    def way(self, example: Example, draws: random.Random, *, first: bool) -> Way:
-        """A new way. It knows nothing of the job's chunks so far, but for the first one of a job that begins late."""
-        jobs = draws.choice(self._kinds)
+    def way(self, example: Example, draws: random.Random, next_chunks: list[int], *, first: bool) -> Way:
+        """A new way. It knows nothing of the job's chunks so far, but for the first one of a job that begins late, and
+        where ranks sum themselves the next ones."""
+        jobs = self.rounds if self.only_rounds and not first else draws.choice(self._kinds)
+        self.rounds.next_chunks = next_chunks
         if jobs is self.p4:
             self.p4.end()  # it restarts, or another job was on it
         epoch = next(self._epochs)
@@ -82,12 +87,15 @@ class Runs:
             workers=example.workers,
             first_chunk=first_chunk,
         )
-        apart = isinstance(jobs, ServedJobs)
-        return Way(jobs.start(number, epoch, begun), shape, epoch, ways, apart)
+        apart = isinstance(jobs, ServedJobs | RoundJobs)
+        home = 0 if isinstance(jobs, RoundJobs) else None
+        return Way(jobs.start(number, epoch, begun), shape, epoch, ways, apart, home)
 
     def run(self, example: Example, faults: list[tuple[int, bool, float]]) -> None:
         draws = random.Random(example.seed)
-        first = self.way(example, draws, first=True)
+        begin = example.first_chunk
+        chunks = [begin + (slot - begin) % example.slots & 2**32 - 1 for slot in range(example.slots)]
+        first = self.way(example, draws, chunks, first=True)
         left = list(faults)
 
         def suspect(packets: int) -> None:
@@ -99,7 +107,7 @@ class Runs:
             change = ChangeOfWay(
                 network,
                 ways,
-                lambda: self.way(example, draws, first=False),
+                lambda: self.way(example, draws, newest(engines), first=False),
                 lambda: draws.uniform(0, longest),
                 begun[-1] if begun else None,
             )
@@ -109,7 +117,7 @@ class Runs:
         begun: list[ChangeOfWay] = []
         ways = Ways(first, suspect)
         engines = [
-            Engine(first.job, rank=rank, ways=first.ways, ways_apart=first.ways_apart)
+            Engine(first.job, rank=rank, ways=first.ways, ways_apart=first.ways_apart, home=first.home)
             for rank in range(example.workers)
         ]
         network = Network(engines, ways, example.impairment, draws)
@@ -119,6 +127,17 @@ class Runs:
             self.p4.end()
         self.seen["changes"] += len(begun)
         self.seen["filled"] += sum(change.filled for change in begun)
+
+
+def newest(engines: list[Engine]) -> list[int]:
+    """By slot, the newest of the chunks that frozen ranks complete next."""
+    chunks = engines[0].next_chunks()
+    for engine in engines:
+        chunks = [
+            max(pair, key=lambda one: age(one, pair[0]))
+            for pair in zip(chunks, engine.next_chunks(), strict=True)
+        ]
+    return chunks
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +167,24 @@ def test_a_way_dies_in_every_phase_of_a_sum(runs: Runs, at: int) -> None:
         Collective(64 * 4, 8, False, True),
     ]
     runs.run(Example(3, 4, work, Impairment(jitter=0.001), 0, seed=at), [(at, True, 0.01)])
+
+
+@pytest.mark.parametrize("at", range(0, 120, 3))
+def test_ranks_sum_themselves_from_every_phase_on(runs: Runs, at: int) -> None:
+    """The same work. The rounds end soon after the last sending, and few of them agree on nothing."""
+    work = [
+        Collective(64 * 6 + 3, 16, True, True),
+        Collective(40, 32, False, False),
+        Collective(64 * 4, 8, False, True),
+    ]
+    runs.only_rounds, runs.rounds.made = True, []
+    try:
+        faults = [(at, True, 0.01), (20, False, 0.01)]
+        runs.run(Example(3, 4, work, Impairment(jitter=0.001), 0, seed=at), faults)
+    finally:
+        runs.only_rounds = False
+    made = runs.rounds.made
+    assert sum(one.fruitless for one in made) <= sum(one.rounds for one in made) / 2 + 3 * len(made)
 
 
 def frozen_pair() -> list[Engine]:

@@ -156,6 +156,8 @@ nanobind::object failure_object(const std::optional<Failure>& failure, const Eng
 nanobind::dict to_dict(const EngineStats& stats);
 nanobind::dict to_dict(const TransportStats& stats);
 
+// Of a Rounds object; null for another.
+std::shared_ptr<OwnServer> rounds_of(nanobind::handle object);
 // Of a Server object.
 std::shared_ptr<OwnServer> server_of(nanobind::handle server);
 
@@ -163,6 +165,7 @@ void define_settings(nanobind::module_& m);
 void define_staging(nanobind::module_& m);
 void define_engine(nanobind::module_& m);
 void define_transport(nanobind::module_& m);
+void define_rounds(nanobind::module_& m);
 void define_server(nanobind::module_& m);
 // Wire format, numerics and RTT estimator, for tests.
 void define_parts(nanobind::module_& m);

@@ -144,6 +144,7 @@ NB_MODULE(_core, m) {
     inagg::define_staging(m);
     inagg::define_engine(m);
     inagg::define_transport(m);
+    inagg::define_rounds(m);
     inagg::define_server(m);
     inagg::define_pulse(m);
     inagg::define_parts(m);

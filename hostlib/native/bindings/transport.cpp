@@ -298,10 +298,11 @@ std::optional<unsigned> home_of(const Route& route, unsigned rank, const std::sh
         return std::nullopt;
     }
     const UdpAddress address = own->local_address();
-    if (rank >= route.servers.size() || route.servers[rank] != IpPort(address.ip, address.port)) {
-        throw std::invalid_argument("own_server is the server of the rank's number");
+    const unsigned way = route.servers.size() == 1 ? 0 : rank;
+    if (way >= route.servers.size() || route.servers[way] != IpPort(address.ip, address.port)) {
+        throw std::invalid_argument("own_server is the server of the rank's number, or the only one");
     }
-    return rank;
+    return way;
 }
 
 // With both, the switch is the destination, and after it the server at home; all servers answer beside it.
@@ -331,7 +332,10 @@ void with_ends(const JobShape& job, unsigned rank, std::optional<unsigned> membe
     if (!aggregator && servers.empty()) {
         throw std::invalid_argument("give aggregator, servers or both");
     }
-    const std::shared_ptr<OwnServer> own = own_server.is_none() ? nullptr : server_of(own_server);
+    std::shared_ptr<OwnServer> own = own_server.is_none() ? nullptr : rounds_of(own_server);
+    if (!own && !own_server.is_none()) {
+        own = server_of(own_server);
+    }
     const std::optional<unsigned> home = home_of(route, rank, own);
     const EngineConfig config{
         .job = job,
