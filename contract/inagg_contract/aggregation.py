@@ -13,6 +13,12 @@ SERVER: Final = "server"
 # In the order in which a controller tries them for a job that leaves the choice to it.
 AGGREGATIONS: tuple[Aggregation, ...] = get_args(Aggregation)
 
+# What may sum for a job that has changed its way. inner: the ranks themselves, in rounds over gloo (docs/protocol.md,
+# 5.8); no job begins so.
+Summing = Literal[Aggregation, "inner"]
+INNER: Final = "inner"
+SUMMING: tuple[Summing, ...] = get_args(Summing)
+
 # What a client asks for; auto: the first of AGGREGATIONS that there is for the job.
 AskedAggregation = Literal[Aggregation, "auto"]
 AUTO: Final = "auto"
@@ -27,12 +33,12 @@ MOST_HOMES = 8
 
 def uses_switches(aggregation: str) -> bool:
     """Whether switches sum for the job, or may."""
-    return aggregation != SERVER
+    return aggregation in (LEASED, SHARED)
 
 
 def uses_servers(aggregation: str) -> bool:
     """Whether servers sum for the job, or may."""
-    return aggregation != LEASED
+    return aggregation in (SHARED, SERVER)
 
 
 def changes_way(on_path_loss: Sequence[str]) -> bool:

@@ -113,7 +113,7 @@ Priority = Annotated[int, Field(ge=0, le=255)]
 JobClassName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 DEFAULT_JOB_CLASS = "default"
 # What a job may try when its way is lost, in order (docs/protocol.md, 6.4).
-PathLoss = Literal["same", "other", "servers", "fail"]
+PathLoss = Literal["same", "other", "servers", "inner", "fail"]
 JobName = Annotated[str, Field(max_length=LONGEST_JOB_NAME), AfterValidator(_printable)]
 HostName = Annotated[str, Field(max_length=LONGEST_HOST_NAME, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")]
 RackName = HostName
@@ -171,7 +171,7 @@ class NewJob(Request):
     servers: ServerKind = COLOCATED
     priority: Priority = 0
     job_class: JobClassName | None = None
-    on_path_loss: Annotated[list[PathLoss], Field(max_length=4)] = []
+    on_path_loss: Annotated[list[PathLoss], Field(max_length=5)] = []
 
 
 class NewWorker(Request):
@@ -614,16 +614,16 @@ class JobStatus(Answer):
     multicast address of its results; null: each worker gets them at its own. registered, left: ranks. counters: rank ->
     contributions that its switch has admitted; null if not read. tree: its switches, each after those above it.
 
-    In a job with aggregation "server" there is no aggregator, results address or tree. In one with "shared" there are
-    both these and servers, and its tree has no slot versions of its own. relay: of its servers. servers: by index,
-    known once all ranks have registered; each sums runs of chunks (docs/protocol.md, 5.6). members: all
-    workers, known then too. serving: the indices of the servers that admit its packets; the job runs when all do, and
-    its switches have its entries. chunks: of all its servers, as of their last heartbeats or those of the ranks that
-    run them; null without servers. displaced: at all its switches; null without shared slots. Only GET /jobs/J
-    without wait reads counters and displaced; elsewhere they are null. ranks: those that have registered; only in its
-    answer and in that of GET /jobs. tenant: whose token created the job; null: the operator's, or none. priority: in
-    shared slots. on_path_loss: as in NewJob. changes: how often the job
-    has gone on another way.
+    aggregation: "leased", "shared", "server" or, after a change of way, "inner": the ranks themselves, over gloo. With
+    "server" there is no aggregator, results address or tree, with "inner" no server either. In a job with "shared"
+    there are both these and servers, and its tree has no slot versions of its own. relay: of its servers. servers: by
+    index, known once all ranks have registered; each sums runs of chunks (docs/protocol.md, 5.6). members: all workers,
+    known then too. serving: the indices of the servers that admit its packets; the job runs when all do, and its
+    switches have its entries. chunks: of all its servers, as of their last heartbeats or those of the ranks that run
+    them; null without servers. displaced: at all its switches; null without shared slots. Only GET /jobs/J without wait
+    reads counters and displaced; elsewhere they are null. ranks: those that have registered; only in its answer and in
+    that of GET /jobs. tenant: whose token created the job; null: the operator's, or none. priority: in shared slots.
+    on_path_loss: as in NewJob. changes: how often the job has gone on another way.
     """
 
     id: Annotated[int, Field(ge=1, le=65535)]

@@ -16,7 +16,7 @@ from inagg_controller.jobs.change import Change
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.placement import State
 from inagg_controller.jobs.record import read_job, record_of
-from inagg_controller.jobs.servers import Worker
+from inagg_controller.jobs.servers import MOST_RANKS, Worker
 from inagg_controller.jobs.table import JobTable
 from tests.controller.changes import ALL, FIRST, SLOTS, beat, found_by, freeze, go_on, running, worker_beside
 from tests.controller.serving import LEAF_SPINE
@@ -105,6 +105,58 @@ def test_a_job_goes_on_at_the_servers_of_its_ranks_once_all_have_said_where_they
     assert [seat.udp_port for seat in job.placement.servers.seats] == [5000, 5000]
     go_on(table, job, 2.0)
     assert job.placement.aggregation == "server"
+
+
+def test_ranks_sum_themselves_once_all_have_frozen() -> None:
+    table = new_table(classes=parse_job_classes(["one,aggregation=leased"]))
+    job = create_leased(table, 2, SLOTS, on_path_loss=("inner", "fail"), job_class="one")
+    for rank in range(2):
+        table.register(job.id, member(rank), 0.0)
+    carry_out(table, 0.0)
+    table.switches.lost("s1", 1.0)
+    freeze(table, job, 1.0, ranks=[1])
+    table.tick(1.5)
+    assert found_by(job) == ""
+    freeze(table, job, 2.0, ranks=[0])
+    table.tick(2.0)
+    go_on(table, job, 2.0)
+    placement = job.placement
+    assert (placement.aggregation, placement.title) == ("inner", "the inner group")
+    assert (placement.leases, placement.group, placement.servers) == ({}, None, None)
+    table.end(job.id, 4.0)
+    assert placement.freed
+
+
+def test_ranks_that_do_not_reach_each_other_have_tried_everything_twice() -> None:
+    table = new_table()
+    job = running(table, ("same", "servers", "inner", "fail"))
+    table.changing.report_loss(job, job.placement.epoch, "it is silent", 1.0)
+    seen = []
+    now = 1.0
+    while job.state == "changing":
+        freeze(table, job, now)
+        table.tick(now)
+        seen.append(found_by(job))
+        if seen[-1] == "inner":  # no rank goes on
+            table.changing.report_loss(job, job.placement.epoch, "rank 1 does not reach the others", now)
+        else:
+            go_on(table, job, now)
+            now += 10.0
+            table.changing.report_loss(job, job.placement.epoch, "it is silent", now)
+    assert seen == ["same", "servers", "inner"] * 2
+    assert job.reason is not None
+    assert job.reason.endswith("then it is silent; then it is silent; then rank 1 does not reach the others")
+
+
+def test_more_ranks_than_servers_take_sum_themselves() -> None:
+    table = new_table(topology=LEAF_SPINE)
+    job = running(table, ("servers", "inner"), workers=MOST_RANKS + 1)
+    table.switches.lost("spine1", 1.0)
+    freeze(table, job, 1.0)
+    table.tick(1.0)
+    assert found_by(job) == "inner"
+    assert job.change is not None
+    assert job.change.tried == {"servers": "workers is 65; a job on servers has 1 to 64"}
 
 
 @pytest.mark.parametrize("beside", [[], [1], [0, 1]])

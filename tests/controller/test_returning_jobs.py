@@ -78,6 +78,26 @@ def test_a_job_returns_when_its_switch_has_been_there_for_a_while() -> None:
     assert job.state == "running"
 
 
+def test_a_job_whose_ranks_sum_themselves_returns_and_falls_again() -> None:
+    table = new_table()
+    job = running(table, ("inner",))
+    table.switches.lost("s1", 1.0)
+    freeze(table, job, 1.0)
+    table.tick(1.0)
+    go_on(table, job, 1.0)
+    assert job.placement.aggregation == "inner"
+    table.switches.connected("s1")
+    pass_time(table, job, 2.0, 4.0 + AFTER_S)
+    assert job.state == "changing"
+    go_on(table, job, 15.0)
+    assert job.placement.title == "s1"
+    table.changing.report_loss(job, job.placement.epoch, "it is silent", 20.0)
+    freeze(table, job, 20.0)
+    table.tick(20.0)
+    go_on(table, job, 20.0)
+    assert job.placement.aggregation == "inner"
+
+
 def test_a_job_returns_to_both_spines() -> None:
     table = new_table(topology=LEAF_SPINE)
     job = running(table)

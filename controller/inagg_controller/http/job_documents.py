@@ -109,6 +109,7 @@ def job_status(service: Service, job: Job, counts: JobCounts | None = None) -> J
         job_class=job.owner.job_class,
         tenant=job.owner.tenant,
         priority=placement.priority,
+        aggregation=placement.aggregation,
         workers=job.workers,
         state=job.state,
         epoch=placement.epoch,
@@ -169,7 +170,6 @@ def registered_worker(service: Service, registration: Registration) -> Registere
 def _on_servers(service: Service, job: Job, share: ServerShare) -> dict[str, Any]:
     """The fields of JobStatus about a job with servers."""
     return {
-        "aggregation": job.placement.aggregation,
         "relay": _relay(service, job),
         "servers": tuple(
             JobServer.model_construct(

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from inagg_contract.addresses import format_ip
-from inagg_contract.aggregation import AGGREGATIONS
+from inagg_contract.aggregation import SUMMING
 from inagg_contract.counters import PORT_COUNTERS
 from inagg_controller.errors import UnavailableError
 from inagg_controller.jobs.accounts import Account
@@ -116,7 +116,7 @@ def _of_service(service: Service) -> Iterator[Metric]:
     yield _gauge("inagg_shared_slots", "Slots of a switch that jobs share", ("switch",), shared)
     links = {tuple(map(str, link.ends)): state == "up" for link, state in service.links.states.items()}
     yield _gauge("inagg_link_up", "1 if beacons pass a link both ways", ("end", "other_end"), links)
-    jobs = {key: states[key] for key in product(_STATES, AGGREGATIONS)}
+    jobs = {key: states[key] for key in product(_STATES, SUMMING)}
     labels = ("state", "aggregation")
     yield _gauge("inagg_jobs", "Jobs; ended jobs are forgotten after a while", labels, jobs)
     losses = {

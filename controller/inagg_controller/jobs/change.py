@@ -6,13 +6,21 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from inagg_controller.errors import ConflictError, InvalidRequestError
-from inagg_controller.jobs.servers import Worker
+from inagg_controller.jobs.servers import MOST_RANKS, Worker
 
 # What `on_path_loss` names.
-SAME, OTHER, SERVERS, FAIL = "same", "other", "servers", "fail"
+SAME, OTHER, SERVERS, INNER, FAIL = "same", "other", "servers", "inner", "fail"
 # By what a job has its placement if it went back to its first way.
 BACK = "back"
 _CHUNKS = 1 << 32  # chunk numbers begin again
+
+
+def without_switches(options: Sequence[str], workers: int) -> list[str]:
+    """A job's options from the first on that needs no switch and no registered server; none if there is none."""
+    for index, option in enumerate(options):
+        if option == INNER or (option == SERVERS and workers <= MOST_RANKS):
+            return [*options[index:]]
+    return []
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,14 +2,15 @@
 """The jobs that have lost their way: what is tried next, and what their ranks report. It decides and does no I/O.
 
 `on_path_loss` of a job names what is tried, in order: `same`, the same kind once all that was lost is there again;
-`other`, the kind of the first way, on what there is; `servers`, those in the ranks' processes.
+`other`, the kind of the first way, on what there is; `servers`, those in the ranks' processes; `inner`, the ranks
+themselves, over gloo.
 """
 
 from array import array
 from collections.abc import Mapping
 from dataclasses import replace
 
-from inagg_contract.aggregation import SERVER
+from inagg_contract import aggregation
 from inagg_contract.documents import LONGEST_CHANGE_S
 from inagg_controller.errors import (
     ConflictError,
@@ -18,7 +19,7 @@ from inagg_controller.errors import (
     RequestError,
     UnavailableError,
 )
-from inagg_controller.jobs.change import FAIL, OTHER, SAME, SERVERS, Change
+from inagg_controller.jobs.change import FAIL, INNER, OTHER, SAME, SERVERS, Change
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.planning import Planners, Supplies, request_again
 from inagg_controller.jobs.servers import Worker
@@ -26,7 +27,7 @@ from inagg_controller.jobs.states import JobStates
 
 # How long each is tried before the next. What the job had before may take a moment to be free. After the last one, all
 # that may still come are tried together.
-_PATIENCE_S: Mapping[str, float] = {SAME: 3.0, OTHER: 1.0, SERVERS: 3.0, FAIL: 0.0}
+_PATIENCE_S: Mapping[str, float] = {SAME: 3.0, OTHER: 1.0, SERVERS: 3.0, INNER: 3.0, FAIL: 0.0}
 
 
 def _may_come(refusal: RequestError) -> bool:
@@ -45,7 +46,8 @@ class ChangingJobs:
     def report_loss(self, job: Job, epoch: int, reason: str, now: float) -> None:
         """A rank finds the way of this epoch dead. Another rank, or the controller, may have found that before."""
         if job.placement.epoch == epoch and job.uses(job.placement):
-            self._states.lose_way(job, reason, now, move_on=job.change is None)
+            move_on = job.change is None or job.placement.aggregation == aggregation.INNER
+            self._states.lose_way(job, reason, now, move_on=move_on)
             self.advance(job, now)
 
     def publish(
@@ -179,7 +181,10 @@ class ChangingJobs:
         request = request_again(job, lost.kind if option == SAME or job.first is None else job.first)
         if option == SERVERS:
             self._check_reached(job)
-            request = replace(request, aggregation=SERVER, colocated=True, at=None)
+            request = replace(request, aggregation=aggregation.SERVER, colocated=True, at=None)
+        elif option == INNER:
+            self._check_reached(job)
+            request = replace(request, aggregation=aggregation.INNER, colocated=True, at=None, priority=0)
         plan = self._planners.plan(request, self._states.holders, moving=job)
         if plan.servers is not None and job.change is not None and not job.change.goes_beside:
             ports = job.change.server_ports.items()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from inagg_contract.aggregation import LEASED, SERVER, SHARED, Aggregation
+from inagg_contract.aggregation import INNER, LEASED, SERVER, SHARED, Summing
 from inagg_controller.fabric.tree import Tree
 from inagg_controller.jobs.accounts import Owner
 from inagg_controller.jobs.effects import Install, Regroup, Remove
@@ -26,8 +26,8 @@ class State(Enum):
     """Where the entries of a placement are.
 
     planned: in no switch. installing: their insertion or a change of them is under way. installed: all are in the
-    switches; on servers alone, where there are none, all ranks have registered. removing: some may still be in the
-    switches. gone: what the placement had is free.
+    switches; without switches, all ranks have registered. removing: some may still be in the switches. gone: what the
+    placement had is free.
     """
 
     PLANNED = "planned"
@@ -71,7 +71,7 @@ class Kind:
     """How a job is summed. colocated: its servers, if it has any, are in its ranks' processes. priority: on shared
     slots. at: the switch of each rank's host; empty on servers alone. roots: of its tree."""
 
-    aggregation: Aggregation
+    aggregation: Summing
     colocated: bool
     priority: int
     at: tuple[str, ...]
@@ -89,10 +89,11 @@ class Placement:
 
     epoch: that no earlier placement had. owner: of the job. tree, leases, group:
     the switches, the slots that each of them leases, and the multicast group there; servers: what it has of servers. On
-    servers alone there are no switches and no group; on shared slots there are switches, but no leases. priority: of
-    its packets, for shared slots. results_ip: the multicast address of its results; None: each worker gets them at its
-    own. entries: by switch, what is in the switches or is being inserted or removed. generation: how often it has lost
-    a switch: the outcome of an effect of an earlier generation is void. retry_at: when to repeat a removal.
+    servers alone there are no switches and no group; on shared slots there are switches, but no leases; where the ranks
+    themselves sum there are neither switches nor servers. priority: of its packets, for shared slots. results_ip: the
+    multicast address of its results; None: each worker gets them at its own. entries: by switch, what is in the
+    switches or is being inserted or removed. generation: how often it has lost a switch: the outcome of an effect of an
+    earlier generation is void. retry_at: when to repeat a removal.
     """
 
     job: int
@@ -117,10 +118,10 @@ class Placement:
         return JobKey(self.job, self.epoch)
 
     @property
-    def aggregation(self) -> Aggregation:
+    def aggregation(self) -> Summing:
         """What sums: derived from what it has."""
         if self.servers is None:
-            return LEASED
+            return LEASED if self.tree.switches else INNER
         return SHARED if self.tree.switches else SERVER
 
     @property
@@ -140,7 +141,7 @@ class Placement:
         """What sums, for the log."""
         switches = ", ".join(self.tree.by_name)
         if self.servers is None:
-            return switches
+            return switches or "the inner group"
         shared = f"shared slots of {switches} and " if switches else ""
         return (
             f"{shared}{self.servers.count} {'registered' if self.servers.registered else 'colocated'} servers"
@@ -179,7 +180,7 @@ class Placement:
         return self.state is State.INSTALLED and (self.servers is None or self.servers.complete)
 
     def install(self, entries: Mapping[str, JobEntries]) -> Install | None:
-        """Have entries inserted. None on servers alone, which have none: it is installed."""
+        """Have entries inserted. None without switches, where there are none: it is installed."""
         self._change(Event.INSTALL)
         self.entries = entries
         if not entries:

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from inagg_contract.aggregation import LEASED, SERVER, SHARED, Aggregation, uses_servers
+from inagg_contract.aggregation import INNER, LEASED, SERVER, SHARED, Summing, uses_servers
 from inagg_contract.documents import DEFAULT_JOB_CLASS
 from inagg_controller.errors import ForbiddenError, InvalidRequestError, NotOfferedError, UnavailableError
 from inagg_controller.fabric.topology import Topology
@@ -36,7 +36,7 @@ class JobRequest:
     `Job`. exact: no other number of slots is of use.
     """
 
-    aggregation: Aggregation
+    aggregation: Summing
     workers: int
     slots: int
     name: str = ""
@@ -151,7 +151,7 @@ class LeasedPlanner(Planner):
 
     def frees_room(self, request: JobRequest, holders: Sequence[Job]) -> bool:
         return any(
-            placement.servers is None and not self._resources.away(placement.tree)
+            placement.aggregation == LEASED and not self._resources.away(placement.tree)
             for placement in _of_ended(holders)
         )
 
@@ -204,6 +204,22 @@ class ServerPlanner(Planner):
         return self._frees_memory(request, holders)
 
 
+class InnerPlanner(Planner):
+    """Plans jobs whose ranks sum themselves: they need nothing of the controller's."""
+
+    place = "the inner group"
+
+    @property
+    def most_workers(self) -> int:
+        return self._limits.max_workers
+
+    def plan(self, request: JobRequest, accounts: Sequence[Account], holders: Sequence[Job]) -> Plan:
+        return Plan(slots=request.slots)
+
+    def frees_room(self, request: JobRequest, holders: Sequence[Job]) -> bool:
+        return False
+
+
 class Planners:
     """The planners by what sums, and the limits and quotas that all of them observe.
 
@@ -213,10 +229,11 @@ class Planners:
     def __init__(self, supplies: Supplies) -> None:
         self.classes = known_classes(supplies.limits.classes)
         self._supplies = supplies
-        self._by_aggregation: Mapping[Aggregation, Planner] = {
+        self._by_aggregation: Mapping[Summing, Planner] = {
             LEASED: LeasedPlanner(supplies),
             SHARED: SharedPlanner(supplies),
             SERVER: ServerPlanner(supplies),
+            INNER: InnerPlanner(supplies),
         }
 
     def plan(self, request: JobRequest, holders: Sequence[Job], moving: Job | None = None) -> Plan:
@@ -238,7 +255,8 @@ class Planners:
             self._check_owner(request.owner)
         accounts = self.accounts_of(request.owner)
         for account in accounts:
-            account.check(request.aggregation, request.priority)
+            if request.aggregation != INNER:  # which takes nothing that a quota is about
+                account.check(request.aggregation, request.priority)
             if moving is None:
                 account.check_number(len(_of(account, holders)))
         if uses_servers(request.aggregation):

@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Takes jobs back to the way that they began with, once it is there again. It decides and does no I/O.
 
-A job may have gone on on servers, or on fewer roots. Whether its first way is there is found out by planning it. It has
-to stay there for some time, and for longer each time that it did not last, so that a switch or link that comes and goes
-costs less and less.
+A job may have gone on on servers, over gloo, or on fewer roots. Whether its first way is there is found out by planning
+it. It has to stay there for some time, and for longer each time that it did not last, so that a switch or link that
+comes and goes costs less and less.
 """
 
 from dataclasses import replace
 
 from inagg_controller.errors import RequestError
-from inagg_controller.jobs.change import SERVERS
+from inagg_controller.jobs.change import without_switches
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.limits import Policy
 from inagg_controller.jobs.placement import Kind
 from inagg_controller.jobs.planning import JobRequest, Plan, Planners, Supplies, request_again
-from inagg_controller.jobs.servers import MOST_RANKS
 from inagg_controller.jobs.states import JobStates
 
 # Between two looks at a job.
@@ -67,15 +66,14 @@ class ReturningJobs:
         return True
 
     def _may_go_back(self, job: Job, first: Kind, now: float) -> bool:
-        """Whether all ranks can freeze and reach the switches of their hosts, and servers can sum if that way dies."""
+        """Whether all ranks can freeze, reach the switches of their hosts, and sum themselves if that way dies."""
         back = job.way_back
         return (
             not job.left
             and not back.silent_at
             and all(now - back.heard.get(rank, -1e9) <= self._silence_s for rank in range(job.workers))
             and self._supplies.resources.connected.issuperset(first.at)
-            and SERVERS in job.on_path_loss
-            and job.workers <= MOST_RANKS
+            and bool(without_switches(job.on_path_loss, job.workers))
         )
 
     def _plan(self, job: Job, request: JobRequest, first: Kind) -> Plan | None:

@@ -22,7 +22,7 @@ from inagg_contract.documents import LONGEST_CHANGE_S
 from inagg_controller.errors import UnavailableError, UnknownJobError
 from inagg_controller.fabric.tree import Tree
 from inagg_controller.jobs.calls import Comparison
-from inagg_controller.jobs.change import BACK, FAIL, SERVERS, Change
+from inagg_controller.jobs.change import BACK, FAIL, SERVERS, Change, without_switches
 from inagg_controller.jobs.effects import Effect
 from inagg_controller.jobs.installation import entries_of
 from inagg_controller.jobs.job import Job
@@ -225,8 +225,8 @@ class JobStates:
             job.second_round = False
         was_beside = placement.servers is not None and bool(placement.servers.beside)
         not_beside = False
-        if move_on and last == BACK:  # which only jobs do that have `servers`
-            options = options[options.index(SERVERS) :]
+        if move_on and last == BACK:  # which only jobs do that have one of these
+            options = without_switches(options, job.workers)
             reason = f"it went back to its first way; then {reason}"
         elif move_on and last in options:
             not_beside = was_beside and last == SERVERS  # they may still be where they have registered
