@@ -172,7 +172,8 @@ def shares(figures: Mapping[str, Any]) -> dict[str, float]:
     answers += beginning - times["ranks"]
 
     # In a sum that all ranks have begun, silence is lost time. Retransmissions take their share of the path's time.
-    silent = min(figures["silent_s"], window + answers)
+    lossless = figures["path"] == "rounds"  # TCP is: a rank only waits for a round
+    silent = 0.0 if lossless else min(figures["silent_s"], window + answers)
     answers, window = answers - min(silent, answers), window - max(silent - answers, 0.0)
     again = window * _sent_again(figures)
     window -= again
@@ -301,6 +302,8 @@ def _summary(figures: Mapping[str, Any]) -> list[str]:
             f"of the job's chunks {places['switches']:.0%} were summed in switches, {places['both']:.0%} in part, "
             f"{places['servers']:.0%} in servers"
         )
+    if figures["path"] == "rounds":
+        lines.append("neither a switch nor servers are left, so the ranks sum over gloo")
     if changes := figures.get("changes"):
         times = "once" if len(changes) == 1 else f"{len(changes)} times"
         seconds = sum(change["seconds"] for change in changes)

@@ -270,10 +270,11 @@ class Options(BaseModel):
             min_length=1,
             description="what is tried, in order, when what sums for the job is lost: `same` waits 3 s until it is "
             "there again, `other` takes what else of its kind there is, `servers` has the ranks' processes sum, in the "
-            "network in which all ranks reach the controller, `fail` ends the job. Then whatever comes first is taken, "
-            "until 30 s after the loss. The sums are the same bits. As text `same,servers`. That of rank 0 counts",
+            "network in which all ranks reach the controller, `inner` has the ranks themselves sum over gloo, `fail` "
+            "ends the job. Then whatever comes first is taken, until 30 s after the loss. The sums are the same bits. "
+            "As text `same,servers`. That of rank 0 counts",
         ),
-    ] = ("same", "other", "servers", "fail")
+    ] = ("same", "other", "servers", "inner", "fail")
     fallback: Annotated[
         Literal["server", "error", "inner"],
         Field(

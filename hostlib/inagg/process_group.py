@@ -28,6 +28,7 @@ from inagg.fallback import join_or_fall_back
 from inagg.inner.connections import GlooConnections
 from inagg.inner.group import ForwardingGroup
 from inagg.inner.reports import Reports
+from inagg.inner.rounds import GlooRounds
 from inagg.inner.scaling import scale_for_sum
 from inagg.loading import loading_s, watch_loaders
 from inagg.lone_training import TrainingWatch
@@ -138,6 +139,8 @@ class ProcessGroup(ForwardingGroup):
                 if isinstance(joined, Session):
                     self._session = joined
                     joined.watch(self._connections.silent, self._connections.ended, self._connections.rtt_s)
+                    address, host = _gloo_address(options), options.own_host_name
+                    joined.may_sum_alone(partial(GlooRounds, self._store, rank, size, address, host))
                     self._switch = SwitchCollectives(joined.sums, size, options, self.tally)
                 else:
                     self._why_inner = joined
@@ -562,7 +565,7 @@ class ProcessGroup(ForwardingGroup):
         return self._failure() is not None
 
     @property
-    def path(self) -> Literal["switch", "server", "local", "inner", "none"]:
+    def path(self) -> Literal["switch", "server", "rounds", "local", "inner", "none"]:
         """Where sums go. ``"local"``: in a group of one rank. ``"inner"``: it has fallen back to gloo. ``"none"``:
         `reconfigure` has to form it."""
         return "inner" if self._session is None else self._session.path

@@ -4,19 +4,24 @@
 The switches are the model's, the links carry 100 Mbit/s, and the sums are under way when a part dies.
 """
 
+import signal
 import time
 from dataclasses import replace
 
 import pytest
 
 from inagg_testbed.network.fabric import Fabric, SwitchPort
+from inagg_testbed.network.workers import WorkerGroup
 from tests.testbed.conftest import OpenTestbed
-from tests.testbed.programs import PROGRAM, launch, restart
+from tests.testbed.programs import PROGRAM, SUMS, launch, restart
 from tests.testbed.steps import STEPS, outcome_of
+from tests.waiting import BUSY_S, wait_until
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
 LONG = pytest.mark.long
+MOST_S = 10.0 + BUSY_S  # until all ranks name a dead one
+ALL = "same,other,servers,inner,fail"
 
 # The same, where the server in the process of rank 1 ends in step 15.
 BROKEN_SERVER = STEPS.replace(
@@ -147,20 +152,33 @@ def test_training_ends_on_servers_beside_a_switch_that_is_gone_for_good(
     assert {len(lines) for lines in outcome.warnings} == {1}
 
 
+def test_training_ends_over_gloo_where_nothing_else_is_left(
+    open_network: OpenTestbed, undisturbed: str
+) -> None:
+    with open_network(hosts=4, link="100mbit", management=True) as testbed:
+        group = launch(testbed, STEPS, {"INAGG_ON_PATH_LOSS": "inner,fail", "INAGG_PACKET_THREADS": "2"})
+        testbed.kill("switch")
+        outcome = outcome_of(group)
+    assert (outcome.digest, outcome.to) == (undisturbed, ["the inner group"])
+    assert {len(lines) for lines in outcome.warnings} == {1}
+
+
 @LONG
 @pytest.mark.parametrize(
-    ("topology", "part", "to"),
+    ("topology", "part", "tries", "to"),
     [
-        ("star", "s1", ["4 servers", "s1"]),
-        ("leaf-spine:2x2x2", "spine2", ["spine1, leaf1, leaf2", "spine2, spine1, leaf1, leaf2"]),
+        ("star", "s1", ALL, ["4 servers", "s1"]),
+        ("star", "s1", "inner", ["the inner group", "s1"]),
+        ("leaf-spine:2x2x2", "spine2", ALL, ["spine1, leaf1, leaf2", "spine2, spine1, leaf1, leaf2"]),
     ],
 )
 def test_training_goes_back_to_a_switch_that_is_there_again(
-    open_network: OpenTestbed, topology: str, part: str, to: list[str]
+    open_network: OpenTestbed, topology: str, part: str, tries: str, to: list[str]
 ) -> None:
-    """With two packet threads in the switches, and one on servers."""
+    """With two packet threads in the switches, and one elsewhere."""
     with open_network(fabric=Fabric.parse(topology, hosts=4), link="100mbit", management=True) as testbed:
-        group = launch(testbed, UNTIL_BACK, {"INAGG_PACKET_THREADS": "2"})
+        settings = {"INAGG_PACKET_THREADS": "2", "INAGG_ON_PATH_LOSS": tries}
+        group = launch(testbed, UNTIL_BACK, settings)
         testbed.kill("switch" if part == "s1" else part)
         printed = group.workers[0].process
         printed.wait_for_line("elsewhere", timeout_s=60)
@@ -169,6 +187,22 @@ def test_training_goes_back_to_a_switch_that_is_there_again(
     assert [set(one.split(", ")) for one in outcome.to] == [set(one.split(", ")) for one in to]
     assert {len(lines) for lines in outcome.warnings} == {2}
     assert "the first way is there again" in outcome.warnings[0][1]
+
+
+def test_a_rank_that_dies_while_ranks_sum_themselves_is_named(open_network: OpenTestbed) -> None:
+    with open_network(hosts=3, link="100mbit", management=True) as testbed:
+        group = launch(testbed, SUMS, {"INAGG_ON_PATH_LOSS": "inner"})
+        testbed.kill("switch")
+        wait_until(lambda: all("Sums go on" in one for one in logs_of(group)), "all have gone on", 60)
+        group.workers[1].process.signal(signal.SIGKILL)
+        others = [group.workers[rank].process for rank in (0, 2)]
+        wait_until(lambda: all(one.reported_error() for one in others), "all have errors", MOST_S)
+        errors = [one.reported_error() or "" for one in others]
+    assert all("PeerLostError" in error and "rank 1 (h2" in error for error in errors), errors
+
+
+def logs_of(group: WorkerGroup) -> list[str]:
+    return [worker.process.log_path.read_text() for worker in group.workers]
 
 
 def test_training_goes_on_when_the_server_in_a_process_ends(

@@ -18,13 +18,16 @@ _CONNECT_S, _CONNECT_EACH_S = 6.0, 0.4
 _FINDING_S = 1.0  # other ranks take this long to report why gloo failed
 
 
-def make_gloo(ranks: Assembly, devices: list[Any]) -> Any:
+def make_gloo(ranks: Assembly, devices: list[Any], timeout: timedelta | None = None) -> Any:
     """Make torch's gloo backend for the ranks. All of them call it, once each has opened its devices.
+
+    timeout: of each collective; None: that of `ranks`.
 
     Raises:
         JobError: another rank is the cause; it names the rank.
         RuntimeError: gloo's.
     """
+    timeout = timeout or ranks.timeout
     try:
         # All ranks are there: a rank that does not connect in time never will.
         group = _connect(ranks, devices, "gloo", _patience(ranks) / 5)
@@ -39,8 +42,8 @@ def make_gloo(ranks: Assembly, devices: list[Any]) -> Any:
     if GLOO_KEEPS_ITS_TIMEOUT:
         ranks.exchange("gloo has connected", None)  # before a rank ends its connections
         group = None  # ends it. All ranks can connect, so they do it again, with the timeout for collectives
-        group = _connect(ranks, devices, "gloo again", ranks.timeout)
-    group._set_default_timeout(ranks.timeout)
+        group = _connect(ranks, devices, "gloo again", timeout)
+    group._set_default_timeout(timeout)
     return group
 
 

@@ -11,14 +11,16 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from inagg.errors import ConfigurationError, ControllerRefusedError, ControllerUnreachableError
+from inagg.errors import ConfigurationError, ControllerRefusedError, ControllerUnreachableError, InaggError
+from inagg.membership.assembly import describe
 from inagg.membership.interface import interface_of
 from inagg.membership.joined import Joined
 from inagg.membership.meeting import Ask, CannotServeError, Meeting, OverError
-from inagg.membership.own_server import OwnServer, bind
+from inagg.membership.own_server import OwnServer, bind, shape_of
 from inagg.membership.pings import SwitchPings
+from inagg.membership.rounds import Reducing, Rounds
 from inagg.membership.way import confined_to, index_of, sockets_of, way_of
-from inagg_contract.aggregation import LEASED
+from inagg_contract.aggregation import INNER, LEASED
 from inagg_contract.documents import Beside, RegisteredWorker
 from inagg_contract.sizes import data_mtu
 
@@ -92,6 +94,9 @@ class _Change:
         self._lost, self._why, self._over = lost, why, over
         self._here = _End(joined.udp, None)
         self._beside: _End | None = None
+        self._connected: tuple[int, Reducing] | None = (
+            None  # the epoch of a way, and the ranks connected for it
+        )
 
     def _open_ends(self) -> None:
         """Have a server at each address at which this rank may be from now on."""
@@ -132,7 +137,7 @@ class _Change:
         return None
 
     def go_on(self) -> Changed:
-        at = time.time()
+        at, rounds = time.time(), None
         try:
             self._open_ends()
             meeting = Meeting(self._joined.transport, self._rank, self._lost, self._offer, self._serve)
@@ -140,13 +145,17 @@ class _Change:
             ready_at = time.monotonic()
             end = self._end_of(way)
             udp = end.udp if way.aggregation == LEASED else end.udp[:1]
+            rounds = self._rounds(way)
             with sockets_of(self._joined.client, way, self._rank, udp) as sockets:
-                self._joined.transport.go_on(**way_of(way, end.own), sockets=sockets)
+                self._joined.transport.go_on(**way_of(way, end.own, rounds), sockets=sockets)
         except BaseException:
+            if rounds is not None:
+                rounds.close()
+            self._disconnect()
             self._keep(self._joined.beside, self._joined.server)
             raise
         seconds = meeting.lost_for_s + time.monotonic() - ready_at
-        self._take(way, end)
+        self._take(way, end, rounds)
         self._drive(meeting.resumed(way))
         return Changed(self._why, at, seconds, _name(way), meeting.filled, meeting.given)
 
@@ -169,11 +178,15 @@ class _Change:
         return _End(end.udp, self._server(end.udp[0], serving=False))
 
     def _serve(self, way: RegisteredWorker) -> bool:
-        """Have the server in this process serve a way. Returns whether it is one of the way's.
+        """Have the server in this process serve a way. Returns whether it is one of the way's. Or connect the ranks, if
+        they themselves sum.
 
         Raises:
-            CannotServeError: it has ended.
+            CannotServeError: it has ended, or the ranks do not reach each other.
         """
+        self._disconnect()
+        if way.aggregation == INNER:
+            self._connect(way.epoch)
         own, index = self._end_of(way).own, index_of(way, self._rank)
         if index is None:
             return False
@@ -181,6 +194,32 @@ class _Change:
             raise CannotServeError(f"the server in the process of rank {self._rank} has ended")
         own.serve(way, index)
         return True
+
+    def _connect(self, epoch: int) -> None:
+        connect = self._joined.connect
+        try:
+            if connect is None:
+                raise CannotServeError(f"rank {self._rank} has no gloo group")
+            self._connected = epoch, connect(epoch)
+        except (InaggError, RuntimeError, OSError) as error:
+            raise CannotServeError(
+                f"rank {self._rank} does not reach the other ranks over gloo: {describe(error)}"
+            ) from error
+
+    def _disconnect(self) -> None:
+        connected, self._connected = self._connected, None
+        if connected is not None:
+            connected[1].close()
+
+    def _rounds(self, way: RegisteredWorker) -> Rounds | None:
+        """Begin the rounds of a way in which the ranks themselves sum; None on another."""
+        connected = self._connected
+        if connected is None or connected[0] != way.epoch:
+            return None
+        chunks = self._joined.transport.freeze()  # it is frozen, and lacks nothing now
+        rounds = Rounds(shape_of(way), chunks, connected[1])
+        self._connected = None
+        return rounds
 
     def _drive(self, steps: Generator[Ask, Any, _T]) -> _T:
         """Ask what a meeting asks, and return its result."""
@@ -223,7 +262,7 @@ class _Change:
         at = {member.rank: (member.ip, member.udp_port) for member in way.members}.get(self._rank)
         return self._beside if at == self._beside.address else self._here
 
-    def _take(self, way: RegisteredWorker, end: _End) -> None:
+    def _take(self, way: RegisteredWorker, end: _End, rounds: Rounds | None) -> None:
         """The rank is on the new way."""
         joined = self._joined
         beside = end.udp[0] if end is self._beside else None
@@ -231,6 +270,9 @@ class _Change:
         self._keep(beside, server)
         joined.status, joined.pings = way, SwitchPings.of(way)
         joined.server, joined.beside = server, beside
+        before, joined.rounds = joined.rounds, rounds
+        if before is not None:
+            before.close()
         if server is not None:
             server.drop_earlier()
 
@@ -247,7 +289,9 @@ class _Change:
 
 
 def _name(way: RegisteredWorker) -> str:
-    """What sums: "leaf1, spine1", "4 servers", "s1 and 2 servers"."""
+    """What sums: "leaf1, spine1", "4 servers", "s1 and 2 servers", "the inner group"."""
+    if way.aggregation == INNER:
+        return "the inner group"
     parts = [", ".join(switch.switch for switch in way.tree)] if way.tree else []
     if way.aggregation != LEASED:
         parts.append(f"{len(way.servers)} server{'' if len(way.servers) == 1 else 's'}")

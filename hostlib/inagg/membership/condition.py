@@ -120,13 +120,13 @@ class Condition(HeartbeatOwner):
         self._pings.learn()
         if self._first_pings is not self._pings:
             self._first_pings.ask_own()
-        status, server = self._joined.status, self._joined.server
-        if server is not None and (why := server.failure) is not None:
-            if changes_way(status.on_path_loss):
-                self._report_lost_way(status.epoch, f"the server in its process has ended: {why}")
-                return None
-            self.give_up(f"the server in its process has ended: {why}")
-            return Failure(f"the server in this process has ended: {why}", ())
+        status, broken = self._joined.status, self._joined.broken
+        if broken and not changes_way(status.on_path_loss):
+            self.give_up(broken)
+            return Failure(broken, ())
+        if broken and not self.alone:
+            self._report_lost_way(status.epoch, broken)
+            return None
         if self.alone and (failure := self._watch_alone()) is not None:
             return failure
         limit = silent_s(self._policy)
@@ -173,7 +173,7 @@ class Condition(HeartbeatOwner):
         if lost:
             places = {rank: self.places[rank] for rank in lost if rank in self.places}
             return Failure(f"its process has ended{alone}", tuple(lost), places)
-        if silence_s >= self.patience_s and (reason := self._why_silent()):
+        if silence_s >= self.patience_s and (reason := self._joined.broken or self._why_silent()):
             return Failure(f"{reason}{alone}", ())
         return None
 

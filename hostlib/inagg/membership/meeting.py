@@ -25,7 +25,7 @@ class OverError(Exception):
 
 
 class CannotServeError(Exception):
-    """The server in this process, which is one of the new way's, has ended."""
+    """This process cannot do its part in the new way: its server has ended, or it does not reach the other ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,8 @@ class Meeting:
                         yield from _tell(Ask("serving"))
                 except CannotServeError as error:
                     yield from _tell(Ask("lost_way", (way.epoch, str(error))))
+                    serves = 0
+                    continue
             if way is not None and change.ready and not wanted and not given:
                 return way
 

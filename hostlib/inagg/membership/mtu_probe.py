@@ -11,7 +11,7 @@ from inagg.errors import InaggError, JobRank, NetworkTimeoutError, PeerLostError
 from inagg.membership.control import ControlClient
 from inagg.membership.own_server import servers_of, silent_servers
 from inagg.sums.reduction import Callback
-from inagg_contract.aggregation import SERVER
+from inagg_contract.aggregation import INNER, SERVER
 from inagg_contract.constants import INAGG_HEADER_BYTES, WORD_BYTES
 from inagg_contract.documents import JobStatus, Policy
 from inagg_contract.ranks import place
@@ -130,6 +130,8 @@ class MtuProbe:
 
     def _aggregator(self, chunk: int, small_passed: bool) -> str:
         """What has not answered."""
+        if self._status.aggregation == INNER:
+            return "some rank"
         if not self._servers:
             return "the switch"
         if small_passed or chunk == 0:  # of any chunk of the first sum

@@ -27,11 +27,12 @@ from inagg.membership.joined import Joined
 from inagg.membership.meeting import OverError
 from inagg.membership.mtu_probe import MtuProbe, silent_s
 from inagg.membership.own_server import OwnServer
+from inagg.membership.rounds import Reducing
 from inagg.membership.standing import GaveUp, Phase, Standing
 from inagg.sums.journal import Journal
 from inagg.sums.queue import SumQueue
 from inagg.sums.reduction import Callback
-from inagg_contract.aggregation import SERVER, changes_way
+from inagg_contract.aggregation import INNER, SERVER, changes_way
 from inagg_contract.documents import LONGEST_CHANGE_S, JobStatus
 
 _log = logging.getLogger(__name__)
@@ -104,8 +105,10 @@ class Session:
         return MtuProbe(self._transport, self._client, self._joined.status, self.rank)
 
     @property
-    def path(self) -> Literal["switch", "server"]:
-        """Where sums go: to a switch, or to servers alone."""
+    def path(self) -> Literal["switch", "server", "rounds"]:
+        """Where sums go: to a switch, to servers alone, or from rank to rank in rounds over gloo."""
+        if self.aggregation == INNER:
+            return "rounds"
         return "server" if self.aggregation == SERVER else "switch"
 
     def try_path(self, timeout_s: float, check: Callback = lambda: None) -> None:
@@ -146,6 +149,10 @@ class Session:
         self._condition.silent_hosts, self._condition.ended_ranks = silent, ended
         self._condition.controller_silence_s = lambda: self._heartbeat.silence_s
         self._heartbeat.outlast()
+
+    def may_sum_alone(self, connect: Callable[[int], Reducing]) -> None:
+        """The ranks can sum without switches and servers. connect: as `Joined.connect`."""
+        self._joined.connect = connect
 
     def stats(self) -> dict[str, Any]:
         """Counters of the transport (packets, bytes, retransmits, RTT...), with job and rank.
@@ -263,8 +270,8 @@ class Session:
                 time.sleep(max(0.0, since + self._policy.heartbeat_interval_s - time.monotonic()))
             elif (left := self._drain()) > 0:
                 cause = f"left while {left} of its sums {'was' if left == 1 else 'were'} not done"
-            elif self._server is not None and (why := self._server.failure) is not None:
-                cause = f"the server in its process has ended: {why}"  # other ranks may lack its results
+            else:
+                cause = self._joined.broken or None  # other ranks may lack its results
         try:
             if cause is not None:
                 self.fail(cause)
@@ -342,6 +349,8 @@ class Session:
             self._transport.close()
             self._await_change(_DRAIN_S)
             self.sums.close()
+            if self._joined.rounds is not None:
+                self._joined.rounds.close()
             if self._server is not None:
                 self._server.close()
             if self._joined.presence is not None:

@@ -10,11 +10,13 @@ from itertools import zip_longest
 from typing import TypedDict
 
 from inagg._core import JobShape, RetransmissionPolicy, Route, Server, Sockets
+from inagg._core import Rounds as RoundsCore
 from inagg.errors import ConfigurationError, JobRank
 from inagg.membership.control import ControlClient
 from inagg.membership.mtu_probe import silent_s
 from inagg.membership.multicast import open_socket
 from inagg.membership.own_server import OwnServer, is_at_home, servers_of, shape_of
+from inagg.membership.rounds import Rounds
 from inagg.options import parse_cpus
 from inagg_contract.aggregation import LEASED
 from inagg_contract.documents import JobStatus, Policy, RegisteredWorker
@@ -28,13 +30,17 @@ class Way(TypedDict):
     job: JobShape
     member: int
     route: Route
-    own_server: Server | None
+    own_server: Server | RoundsCore | None
     policy: RetransmissionPolicy
 
 
-def way_of(status: RegisteredWorker, own: OwnServer | None) -> Way:
-    """The way of a rank whose job has its servers. own: of this process, which serves the job if it is to."""
-    rank = status.rank
+def way_of(status: RegisteredWorker, own: OwnServer | None, rounds: Rounds | None = None) -> Way:
+    """The way of a rank whose job has its servers. own: of this process, which serves the job if it is to. rounds: in
+    which the ranks themselves sum; None: they do not."""
+    rank, policy = status.rank, retransmission(status.policy)
+    if rounds is not None:
+        route = Route(servers=[rounds.core.local_address])
+        return Way(job=shape_of(status), member=0, route=route, own_server=rounds.core, policy=policy)
     aggregator = None if status.aggregator is None else (status.aggregator.ip, status.aggregator.udp_port)
     own_server: Server | None = None
     if status.aggregation == LEASED:
@@ -49,7 +55,7 @@ def way_of(status: RegisteredWorker, own: OwnServer | None) -> Way:
         member=status.member,
         route=route,
         own_server=own_server,
-        policy=retransmission(status.policy),
+        policy=policy,
     )
 
 
