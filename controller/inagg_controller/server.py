@@ -17,6 +17,7 @@ from inagg_controller.errors import ConfigurationError
 from inagg_controller.http.api import create_app
 from inagg_controller.http.connections import Connections, limited_protocol, open_file_limit
 from inagg_controller.http.secured import secured
+from inagg_controller.jobs.epochs import Epochs
 from inagg_controller.jobs.record import RecordError
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.jobs.tenants import Tenants
@@ -25,7 +26,6 @@ from inagg_controller.state_file import StateFile, UnwritableStateError
 from inagg_controller.switch.client import P4RuntimeSwitch, Switch
 from inagg_controller.tenants_file import TenantsFile
 
-_EPOCHS_BEGIN = 1735689600  # 2025-01-01, seconds since 1970
 _SHUTDOWN_S = 2
 
 _log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ def _job_table(configuration: Configuration, state: StateFile | None) -> JobTabl
         configuration.network.topology,
         configuration.limits,
         configuration.policy,
-        first_epoch=_first_epoch(),
+        epochs=Epochs.fresh(),
         now=now,
         words=configuration.network.words,
         multicast=configuration.network.multicast,
@@ -179,17 +179,6 @@ class _Server(uvicorn.Server):
         """Start serving."""
         await super().startup(sockets)
         print("ready", flush=True)
-
-
-def _first_epoch() -> int:
-    """The first epoch of this controller: quarters of a second since 2025, never 0.
-
-    Epochs must never repeat: a worker of a job that an earlier controller made may still send, and a new job may have
-    the same number and must not admit its packets. The clock makes every start begin above all earlier epochs, because
-    a start takes longer than a quarter of a second and a controller creates fewer than four jobs a second on average.
-    32 bits last until 2059. A controller with a state file (--state) also begins above the epochs that are there.
-    """
-    return max(1, int((time.time() - _EPOCHS_BEGIN) * 4) % 2**32)
 
 
 def _listen(address: tuple[str, int]) -> socket.socket:

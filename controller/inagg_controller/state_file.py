@@ -23,10 +23,11 @@ _log = logging.getLogger(__name__)
 _FORMAT = 1
 _RETRY_S = 1.0
 _TABLES = """
-CREATE TABLE jobs (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
-CREATE TABLE members (number INTEGER, rank INTEGER, record BLOB NOT NULL, PRIMARY KEY (number, rank));
-CREATE TABLE servers (name TEXT PRIMARY KEY, record BLOB NOT NULL);
-CREATE TABLE numbers (kind TEXT PRIMARY KEY, next INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS jobs (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS members (number INTEGER, rank INTEGER, record BLOB NOT NULL, PRIMARY KEY (number, rank));
+CREATE TABLE IF NOT EXISTS servers (name TEXT PRIMARY KEY, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS numbers (kind TEXT PRIMARY KEY, next INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS keys (kind TEXT PRIMARY KEY, key BLOB NOT NULL);
 """
 
 
@@ -35,7 +36,8 @@ class UnwritableStateError(ConfigurationError):
 
 
 class StateFile:
-    """The file of one controller, which has it for itself. It has the jobs' secrets, so only its owner can read it.
+    """The file of one controller, which has it for itself. It has the jobs' secrets and the key of
+    the epochs, so only its owner can read it.
 
     Raises ConfigurationError: another controller has it, it cannot be written, or it is something else.
     """
@@ -74,9 +76,9 @@ class StateFile:
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = NORMAL")
         with self._transaction():  # takes the lock
+            for statement in _TABLES.strip().split("\n"):  # files of earlier versions lack some
+                self._database.execute(statement)
             if not tables:
-                for statement in _TABLES.strip().split("\n"):
-                    self._database.execute(statement)
                 self._database.execute(f"PRAGMA user_version = {_FORMAT}")
 
     def load(self) -> Saved:
@@ -90,6 +92,7 @@ class StateFile:
                 },
                 servers=self._rows("servers"),
                 numbers=self._rows("numbers"),
+                epoch_key=self._rows("keys").get("epochs", b""),
             )
         except sqlite3.Error as error:
             raise ConfigurationError(f"--state {self._path}: {_why(error)}") from error
@@ -106,6 +109,7 @@ class StateFile:
                 self._save_jobs()
                 self._save_servers(changes)
                 self._replace("numbers", changes.numbers.items())
+                self._replace("keys", [("epochs", changes.epoch_key)])
         except sqlite3.Error as error:
             if not self._failing:
                 _log.error("--state %s: jobs are not saved: %s", self._path, error)

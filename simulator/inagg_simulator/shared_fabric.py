@@ -21,6 +21,7 @@ from inagg_controller.errors import UnavailableError
 from inagg_controller.fabric.ordinary import OrdinaryTree
 from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
 from inagg_controller.jobs.effects import Install
+from inagg_controller.jobs.epochs import Epochs
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.planning import JobRequest
@@ -137,7 +138,7 @@ def make_topology(above: Sequence[int], jobs: Sequence[SharedJob], servers: Sequ
 
 
 def make_jobs(
-    topology: Topology, jobs: Sequence[SharedJob], pool: Pool, first_epoch: int
+    topology: Topology, jobs: Sequence[SharedJob], pool: Pool, epochs: Epochs
 ) -> tuple[list[Job], list[Install]]:
     """The jobs as the controller has them when all ranks have registered, and what it installs.
 
@@ -150,7 +151,7 @@ def make_jobs(
         host_share=1.0,
     )
     table = JobTable(
-        topology, limits, Policy(), first_epoch=first_epoch, now=0.0, words=1, multicast=MULTICAST
+        topology, limits, Policy(), epochs=epochs, now=0.0, words=1, multicast=MULTICAST
     )
     for switch in topology.switches:
         table.switches.connected(switch.name)
@@ -202,10 +203,10 @@ class SharedFabric(Fabric):
         pool: Pool,
         *,
         servers: Sequence[int] = (),
-        first_epoch: int = 1,
+        epochs: Epochs | None = None,
     ) -> None:
         self.topology = make_topology(above, jobs, servers)
-        self.jobs, installs = make_jobs(self.topology, jobs, pool, first_epoch)
+        self.jobs, installs = make_jobs(self.topology, jobs, pool, epochs or Epochs.fresh())
         self.clock: Callable[[], float] = lambda: 0.0
         self._programs = dict(zip(self.topology.by_name, programs, strict=False))
         self._inserted: list[tuple[str, TableEntry]] = []

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from inagg._core import Engine
 from inagg_contract.constants import ECN_CAPABLE, ECN_CONGESTED, FLAG_CONGESTED, INAGG_PORT
 from inagg_contract.sizes import way_of
+from inagg_controller.jobs.epochs import KEY_BYTES, Epochs
 from inagg_simulator import p4_switch, reference
 from inagg_simulator.p4_switch import Station, headers
 from inagg_simulator.shared_fabric import Pool, SharedFabric, SharedJob, unwrap
@@ -92,22 +93,20 @@ class Sharing:
     """Runs examples on the same programs, one after another: each finds the slots as the last one left them."""
 
     programs: list[Switch] = field(default_factory=list)
-    epoch: int = 1
+    epochs: Epochs = field(default_factory=lambda: Epochs(bytes(KEY_BYTES)))
 
     def start(self, example: Example) -> SharedFabric:
         """The switches with the jobs' entries."""
         while len(self.programs) <= len(example.above):
             self.programs.append(p4_switch.load(WORDS, SLOT_VERSIONS))
-        fabric = SharedFabric(
+        return SharedFabric(
             self.programs,
             example.above,
             example.jobs,
             example.pool,
             servers=example.servers,
-            first_epoch=self.epoch,
+            epochs=self.epochs,
         )
-        self.epoch += len(example.jobs)
-        return fabric
 
     def run(self, example: Example) -> SharedFabric:
         fabric = self.start(example)
@@ -308,7 +307,16 @@ def test_a_late_rank_makes_nobody_send_twice(fresh: Sharing, job: SharedJob) -> 
     assert fabric.counts(0)["duplicate_pending"] == 0
 
 
-def header(kind: int, rank: int = 0, flags: int = 0, job: int = 1, epoch: int = 1) -> bytes:
+def first_epochs() -> tuple[int, int]:
+    """Those of the first two jobs of a fresh `Sharing`."""
+    epochs = Sharing().epochs
+    return epochs.take(), epochs.take()
+
+
+EPOCH, NEXT_EPOCH = first_epochs()
+
+
+def header(kind: int, rank: int = 0, flags: int = 0, job: int = 1, epoch: int = EPOCH) -> bytes:
     made = reference.contribution(
         kind=kind, rank=rank, job=job, epoch=epoch, chunk=0, flags=flags, checksum=7
     )
@@ -398,7 +406,7 @@ def test_what_evicts_does_not_choose_the_source_of_what_leaves(fresh: Sharing, w
     assert fabric.up(0, header(DATA) + WORD) == []
     fabric.clock = lambda: 1.0
     forged = Station("02:00:00:00:00:99", "10.9.9.9", INAGG_PORT)
-    datagram = header(DATA, job=2, epoch=2) + WORD
+    datagram = header(DATA, job=2, epoch=NEXT_EPOCH) + WORD
     frame = headers(fabric.station(2), forged, len(datagram)) + datagram
     (left,) = fabric.arrive(2, frame)
     assert fabric.down(left.link, left.datagram) == []  # it checks the source

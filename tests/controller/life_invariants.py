@@ -69,8 +69,9 @@ def _accounts(life: Seen) -> list[Account]:
 
 
 @_invariant
-def epochs_grow(life: Seen) -> None:
-    assert life.epochs == sorted(set(life.epochs))
+def no_epoch_repeats(life: Seen) -> None:
+    assert len(life.epochs) == len(set(life.epochs))
+    assert all(0 < epoch < 2**32 for epoch in life.epochs)
 
 
 @_invariant
@@ -122,7 +123,7 @@ def a_job_that_has_lost_its_way_has_no_other_or_one_that_it_uses(life: Seen) -> 
     for job in life.table.jobs.values():
         assert (job.state == "changing") == (job.change is not None)
         if job.change is not None:
-            assert bool(job.change.found_by) == (job.placement.epoch > job.change.lost)
+            assert bool(job.change.found_by) == (job.placement.epoch != job.change.lost)
             assert bool(job.change.found_by) == job.uses(job.placement)
             assert len(job.change.resumed) < job.workers
             assert not job.left

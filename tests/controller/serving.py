@@ -15,6 +15,7 @@ from inagg_contract.addresses import Address
 from inagg_contract.aggregation import AGGREGATIONS, uses_servers, uses_switches
 from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
 from inagg_controller.http.api import create_app
+from inagg_controller.jobs.epochs import Epochs
 from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.jobs.tenants import Tenants
@@ -110,7 +111,7 @@ class Serving:
             self._topology,
             Limits(slot_versions=SLOT_VERSIONS, **limits),
             policy or Policy(),
-            first_epoch=100,
+            epochs=Epochs.fresh(),
             now=clock(),
             words=WORDS,
             multicast=multicast,

@@ -7,6 +7,7 @@ from typing import Any
 
 from inagg_contract.aggregation import LEASED, SERVER, SHARED, Aggregation
 from inagg_controller.fabric.topology import Topology
+from inagg_controller.jobs.epochs import KEY_BYTES, Epochs
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.planning import JobRequest
@@ -26,7 +27,7 @@ def member(rank: int, host: int | None = None) -> Member:
 def new_table(
     slot_versions: int = 64,
     topology: Topology = STAR,
-    first_epoch: int = 100,
+    epochs: Epochs | None = None,
     *,
     now: float = 0.0,
     connected: bool = True,
@@ -38,7 +39,7 @@ def new_table(
         topology,
         Limits(slot_versions=slot_versions, **limits),
         policy,
-        first_epoch=first_epoch,
+        epochs=epochs or Epochs(bytes(KEY_BYTES)),
         now=now,
         words=4,
         multicast=0xEFC00000,

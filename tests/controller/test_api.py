@@ -43,7 +43,7 @@ def test_a_new_job_is_joining_and_is_listed(serving: Serving, aggregation: Aggre
             job = await create_job(client, aggregation=aggregation, name="digits")
             assert job.pop("secret")
             assert (job["id"], job["name"], job["aggregation"]) == (1, "digits", aggregation)
-            assert (job["state"], job["slots"], job["words"], job["epoch"]) == ("joining", 4, 4, 100)
+            assert (job["state"], job["slots"], job["words"]) == ("joining", 4, 4)
             assert (job["registered"], job["policy"]["give_up_s"]) == ([], 120)
             assert (await client.get("/jobs")).json() == {"jobs": [job]}
 

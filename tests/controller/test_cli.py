@@ -53,7 +53,7 @@ def test_a_waiting_client_does_not_hold_up_the_end(launch: Launcher, free_port: 
         assert process.wait(10) == 0
 
 
-def test_epochs_of_a_restarted_controller_are_higher_than_before(launch: Launcher, free_port: int) -> None:
+def test_epochs_of_a_restarted_controller_are_others_than_before(launch: Launcher, free_port: int) -> None:
     epochs = []
     for _ in range(2):
         process = launch()
@@ -64,7 +64,7 @@ def test_epochs_of_a_restarted_controller_are_higher_than_before(launch: Launche
         epochs.append(answer.json()["epoch"])
         process.terminate()
         assert process.wait(10) == 0
-    assert epochs[0] < epochs[1]
+    assert epochs[0] != epochs[1]
 
 
 @pytest.mark.parametrize(

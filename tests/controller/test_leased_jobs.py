@@ -34,7 +34,7 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
         "all": 0b11,
         "slot_base": 8,
         "slot_mask": 7,
-        "epoch": 101,
+        "epoch": table.job(2).placement.epoch,
         "result_group": 3,
         "parents": 0,
         "run_bits": 0,

@@ -227,7 +227,7 @@ def test_jobs_of_every_kind_go_on_and_new_ones_have_other_numbers(
             assert service.jobs.job(waiting["id"]).state == "joining"
             new = await create_job(client, aggregation=aggregation)
             assert new["id"] == waiting["id"] + 1
-            assert new["epoch"] > waiting["epoch"]
+            assert new["epoch"] != waiting["epoch"]
             for one in (number, waiting["id"], new["id"]):
                 await client.delete(f"/jobs/{one}")
             await settle(lambda: not memory_switch.in_table(ADMISSION))

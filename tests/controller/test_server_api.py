@@ -98,7 +98,7 @@ def test_a_server_gets_its_orders_as_soon_as_they_differ_from_what_it_serves(swi
                 "jobs": [
                     {
                         "id": 1,
-                        "epoch": 100,
+                        "epoch": job["epoch"],
                         "slots": 4,
                         "words": 4,
                         "index": 0,

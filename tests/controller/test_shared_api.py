@@ -129,7 +129,7 @@ def test_a_server_learns_of_the_switch_in_front_of_it(memory_switch: MemorySwitc
             (order,) = (await parked).json()["jobs"]
             assert order == {
                 "id": 1,
-                "epoch": 100,
+                "epoch": job["epoch"],
                 "slots": 4,
                 "words": 4,
                 "index": 0,

@@ -151,7 +151,8 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
     (effect,) = table.switches.effects
     assert isinstance(effect, Install)
     made = effect.entries["s1"]
-    lease = {"all": 0b11, "slot_base": 0, "slot_mask": 0, "epoch": 100, "result_group": 2}
+    epoch = job.placement.epoch
+    lease = {"all": 0b11, "slot_base": 0, "slot_mask": 0, "epoch": epoch, "result_group": 2}
     assert values(made, "InaggIngress.admission.admission") == [
         (
             {"port": rank + 1, "source": 0x0A000001 + rank, "job": 1, "rank": rank},

@@ -22,6 +22,7 @@ CHANGES = Saved(
     members={(1, 0): b"one, 0", (2, 0): b"two, 0", (2, 1): b"two, 1"},
     servers={"a": b"A"},
     numbers={"job": 3},
+    epoch_key=b"key",
 )
 
 
@@ -38,7 +39,13 @@ def test_what_is_saved_is_there_again(tmp_path: Path) -> None:
     assert file.load() == Saved()
     file.save(CHANGES)
     file.save(
-        Saved(jobs={1: b"", 3: b"three"}, members={(2, 1): b""}, servers={"b": b"B"}, numbers={"job": 4})
+        Saved(
+            jobs={1: b"", 3: b"three"},
+            members={(2, 1): b""},
+            servers={"b": b"B"},
+            numbers={"job": 4},
+            epoch_key=b"key",
+        )
     )
     file.close()
     assert load(tmp_path / "new" / "state.sqlite") == Saved(
@@ -46,7 +53,17 @@ def test_what_is_saved_is_there_again(tmp_path: Path) -> None:
         members={(2, 0): b"two, 0"},
         servers={"b": b"B"},
         numbers={"job": 4},
+        epoch_key=b"key",
     )
+
+
+def test_a_file_of_a_version_without_a_key_loads(tmp_path: Path) -> None:
+    StateFile(tmp_path / "state").close()
+    with sqlite3.connect(tmp_path / "state") as database:
+        database.execute("DROP TABLE keys")
+        database.execute("INSERT INTO numbers VALUES ('epoch', 241000000)")
+    database.close()
+    assert load(tmp_path / "state") == Saved(numbers={"epoch": 241_000_000})
 
 
 def test_what_is_saved_outlasts_the_process(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from inagg_controller.errors import UnavailableError
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.jobs import states
 from inagg_controller.jobs.effects import Install, Regroup, Remove
+from inagg_controller.jobs.epochs import Epochs
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.limits import Limits
 from inagg_controller.jobs.table import JobTable
@@ -61,7 +62,7 @@ def test_a_switch_that_is_away_refuses_jobs(kind: Kind) -> None:
 
 def test_a_switch_that_has_never_connected_refuses_jobs(kind: Kind) -> None:
     limits = Limits(slot_versions=64, shared_slots=SHARED_SLOTS)
-    table = JobTable(HOSTS, limits, POLICY, first_epoch=1, now=0.0, words=4)
+    table = JobTable(HOSTS, limits, POLICY, epochs=Epochs.fresh(), now=0.0, words=4)
     add_server(table)
     with pytest.raises(UnavailableError, match="switch s1 is not connected; try again in a moment"):
         create(table, kind)

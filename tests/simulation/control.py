@@ -9,6 +9,7 @@ from typing import Any
 from inagg_contract.aggregation import LEASED
 from inagg_contract.documents import JobServer, RegisteredWorker, ResultDocument, WayChange
 from inagg_controller.jobs.effects import Effect, Install, Remove
+from inagg_controller.jobs.epochs import KEY_BYTES, Epochs
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.planning import JobRequest
@@ -21,7 +22,6 @@ from tests.simulation.parts import SwitchBox
 from tests.simulation.scenario import Scenario
 
 NAME = "s1"
-_EPOCH = 100
 ON_PATH_LOSS = ("same", "other", "servers", "fail")
 
 
@@ -42,7 +42,7 @@ class Control:
             STAR,
             Limits(slot_versions=64),
             Policy(return_after_s=1.0),
-            first_epoch=_EPOCH * self._starts,
+            epochs=Epochs(bytes(KEY_BYTES)),
             now=now,
             words=4,
         )

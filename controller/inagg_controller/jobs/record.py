@@ -100,12 +100,14 @@ class ServerRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
     """Everything that is kept. jobs, servers: their records. members: of jobs, by number and rank; each has its own, so
-    that the last of thousands costs no more than the first. numbers: the next of each kind of number."""
+    that the last of thousands costs no more than the first. numbers: the next of each kind of number. epoch_key: of
+    `Epochs`; empty if there is none."""
 
     jobs: Mapping[int, bytes] = field(default_factory=dict)
     members: Mapping[tuple[int, int], bytes] = field(default_factory=dict)
     servers: Mapping[str, bytes] = field(default_factory=dict)
     numbers: Mapping[str, int] = field(default_factory=dict)
+    epoch_key: bytes = b""
 
 
 _jobs, _servers = TypeAdapter(JobRecord), TypeAdapter(ServerRecord)

@@ -6,6 +6,7 @@ changing its way begins that again, and a joining one is placed again. Time that
 """
 
 from inagg_controller.jobs.calls import Comparison
+from inagg_controller.jobs.epochs import Epochs
 from inagg_controller.jobs.installation import entries_of
 from inagg_controller.jobs.job import Job, Registered
 from inagg_controller.jobs.leases import Lease
@@ -25,12 +26,14 @@ from inagg_controller.jobs.states import JobStates
 
 RESTARTED = "the controller was started again"
 _CHANGED = "with another configuration"
+# After a power cut the file may lack the last moments (`StateFile`). So many epochs may have been drawn meanwhile.
+_LEAP = 1024
 
 
 def restore(states: JobStates, supplies: Supplies, saved: Saved, now: float) -> None:
     """Restore jobs and servers in a new table. Raises RecordError."""
     numbers = saved.numbers
-    states.next_epoch = max(states.next_epoch, numbers.get("epoch", 0))
+    states.epochs = _epochs(saved, states.epochs)
     states.numbers.next = numbers.get("job", states.numbers.next)
     states.groups.next = numbers.get("group", states.groups.next)
     supplies.servers.next_instance = numbers.get("instance", supplies.servers.next_instance)
@@ -51,10 +54,22 @@ def restore(states: JobStates, supplies: Supplies, saved: Saved, now: float) -> 
     states.changed.update(states.jobs)  # also those that stay as they are may have lost servers
 
 
+def _epochs(saved: Saved, fresh: Epochs) -> Epochs:
+    """The epochs that are left. fresh: those of a controller that has kept none.
+
+    A state without a key is of a version that counted epochs up: `epoch` is the one that would have come next.
+    """
+    above = saved.numbers.get("epoch", 1) - 1
+    if not saved.epoch_key:
+        return Epochs(fresh.key, fresh.count, above)
+    return Epochs(saved.epoch_key, saved.numbers.get("epochs_drawn", 0) + _LEAP, above)
+
+
 def numbers_of(states: JobStates, servers: Servers) -> dict[str, int]:
-    """The next number of each kind, for `restore`."""
+    """The next number of each kind, and how many epochs have been drawn, for `restore`."""
     return {
-        "epoch": states.next_epoch,
+        "epoch": states.epochs.above + 1,
+        "epochs_drawn": states.epochs.count,
         "job": states.numbers.next,
         "group": states.groups.next,
         "instance": servers.next_instance,

@@ -24,6 +24,7 @@ from inagg_controller.fabric.tree import Tree
 from inagg_controller.jobs.calls import Comparison
 from inagg_controller.jobs.change import BACK, FAIL, SERVERS, Change, without_switches
 from inagg_controller.jobs.effects import Effect
+from inagg_controller.jobs.epochs import Epochs
 from inagg_controller.jobs.installation import entries_of
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.leases import Numbers
@@ -33,22 +34,21 @@ from inagg_controller.jobs.planning import JobRequest, Plan, Supplies
 from inagg_controller.jobs.servers import give_back, lease
 
 _LAST_JOB = 2**16 - 1
-_LAST_EPOCH = 2**32 - 1
 _FIRST_GROUP, _LAST_GROUP = 2, 2**16 - 1
 # A way that is lost so soon after the job has gone on there was perhaps no better than the one before.
 _SHORT_S = 60.0
 
 
 class JobStates:
-    """The jobs by number. first_epoch, multicast: as in `JobTable`.
+    """The jobs by number. epochs, multicast: as in `JobTable`.
 
     version: changes with every change of a job's state, of the servers and of what they serve. changed,
     changed_members: the numbers of jobs, and the numbers and ranks of members, that have changed, until somebody clears
-    them. numbers, groups, next_epoch: for the next job. effects: that no driver has taken yet. notices: lines for the
+    them. numbers, groups, epochs: for the next job. effects: that no driver has taken yet. notices: lines for the
     log.
     """
 
-    def __init__(self, supplies: Supplies, policy: Policy, first_epoch: int, multicast: int | None) -> None:
+    def __init__(self, supplies: Supplies, policy: Policy, epochs: Epochs, multicast: int | None) -> None:
         self.jobs: dict[int, Job] = {}
         self.version = 0
         self.changed: set[int] = set()
@@ -60,7 +60,7 @@ class JobStates:
         self._ended: list[Job] = []
         self.numbers = Numbers(1, _LAST_JOB)
         self.groups = Numbers(_FIRST_GROUP, _LAST_GROUP)
-        self.next_epoch = first_epoch
+        self.epochs = epochs
         self._multicast = multicast
 
     @property
@@ -97,8 +97,10 @@ class JobStates:
 
     def check_epoch(self) -> None:
         """Raise UnavailableError if there is no epoch for another placement."""
-        if self.next_epoch > _LAST_EPOCH:
-            raise UnavailableError("every epoch has been used; restart the controller")
+        if self.epochs.exhausted:
+            raise UnavailableError(
+                "every epoch has been used; start the controller with another file of --state"
+            )
 
     def add(self, request: JobRequest, plan: Plan, now: float) -> Job:
         """Add a job that has been planned."""
@@ -147,7 +149,7 @@ class JobStates:
         assert group is not None or not plan.tree.switches
         placement = Placement(
             job=number,
-            epoch=self.next_epoch,
+            epoch=self.epochs.take(),
             slots=plan.slots,
             owner=request.owner,
             tree=plan.tree,
@@ -157,7 +159,6 @@ class JobStates:
             servers=plan.servers,
             priority=request.priority,
         )
-        self.next_epoch += 1
         if plan.servers is not None:
             lease(plan.servers, placement.key, request.owner)
         return placement

@@ -14,6 +14,7 @@ from inagg_controller.jobs.accounts import Account, Held
 from inagg_controller.jobs.calls import Report
 from inagg_controller.jobs.changing import ChangingJobs
 from inagg_controller.jobs.classes import JobClass
+from inagg_controller.jobs.epochs import Epochs
 from inagg_controller.jobs.job import LEFT, Job, Registered
 from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.planning import JobRequest, Planners, Supplies
@@ -36,10 +37,10 @@ _STALL_S = 0.75
 class JobTable:
     """All jobs. Not thread-safe.
 
-    first_epoch: greater than every epoch that any living worker may have. multicast: the first of 2^16 multicast
-    addresses, one for the results of each job, by its number; None: results go to each worker's own address. words:
-    256-byte words in a DATA packet. switches, servers: what happens to them. changing: jobs that have lost their way.
-    tenants: who may create jobs; they may be replaced at any time.
+    epochs: that no living worker may have; those of a restored state, if it has any. multicast: the first of 2^16
+    multicast addresses, one for the results of each job, by its number; None: results go to each worker's own address.
+    words: 256-byte words in a DATA packet. switches, servers: what happens to them. changing: jobs that have lost their
+    way. tenants: who may create jobs; they may be replaced at any time.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class JobTable:
         limits: Limits,
         policy: Policy,
         *,
-        first_epoch: int,
+        epochs: Epochs,
         now: float,
         words: int,
         multicast: int | None = None,
@@ -62,7 +63,7 @@ class JobTable:
         self._supplies = supplies = Supplies(
             topology, limits, Resources(topology, limits), registered, self.tenants
         )
-        self._states = JobStates(supplies, policy, first_epoch, multicast)
+        self._states = JobStates(supplies, policy, epochs, multicast)
         self._planners = Planners(supplies)
         self.switches = SwitchedJobs(self._states, supplies.resources)
         self.servers = ServedJobs(self._states, registered)
@@ -109,6 +110,7 @@ class JobTable:
             jobs={number: b"" if job is None else record_of(job) for number, job in changed.items()},
             servers={name: record_of_server(server) for name, server in self.servers.by_name.items()},
             numbers=numbers_of(self._states, self._supplies.servers),
+            epoch_key=self._states.epochs.key,
         )
 
     def job(self, number: int) -> Job:

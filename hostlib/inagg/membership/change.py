@@ -156,6 +156,7 @@ class _Change:
             raise
         seconds = meeting.lost_for_s + time.monotonic() - ready_at
         self._take(way, end, rounds)
+        self._joined.behind |= meeting.behind
         self._drive(meeting.resumed(way))
         return Changed(self._why, at, seconds, _name(way), meeting.filled, meeting.given)
 

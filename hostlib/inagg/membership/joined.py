@@ -3,7 +3,7 @@
 
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from inagg._core import Transport
 from inagg.errors import JobRank
@@ -25,7 +25,7 @@ class Joined:
     duplicates, at the registered address. cpus: as `Options.cpus`. control_address: at which this host reaches the
     controller, if that is not the registered one. beside: the socket there, while the way is beside the switches.
     rounds: those in which the ranks themselves sum, while they do. connect: connects the ranks for the rounds on the
-    way of an epoch; all ranks call it.
+    way of an epoch; all ranks call it. behind: the epochs of the ways that the job has lost.
     """
 
     client: ControlClient
@@ -42,6 +42,7 @@ class Joined:
     beside: socket.socket | None = None
     rounds: Rounds | None = None
     connect: Callable[[int], Reducing] | None = None
+    behind: set[int] = field(default_factory=set)
 
     @property
     def who(self) -> JobRank:

@@ -54,7 +54,8 @@ class Meeting:
 
     lost: the epoch of the way that the job has lost. offer: returns the port of the server in this process at the
     registered address, and where the rank is beside the switches; None: neither. serve: has the server in this process
-    serve a way. lost_for_s: for how long the job had no way, as of the last answer. filled, given: results.
+    serve a way. behind: the epochs of the ways that the job is known to have lost. lost_for_s: for how long the job had
+    no way, as of the last answer. filled, given: results.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Meeting:
     ) -> None:
         self._transport, self._rank, self._lost = transport, rank, lost
         self._offer, self._serve = offer, serve
+        self.behind = {lost}
         self.lost_for_s = 0.0
         self.filled = self.given = 0
 
@@ -152,6 +154,7 @@ class Meeting:
             raise JobError("the controller knows of no change of way")
         self.lost_for_s = change.lost_for_s
         same, self._lost = change.lost == self._lost, change.lost
+        self.behind.add(change.lost)
         return same
 
 

@@ -196,10 +196,11 @@ class Session:
     # --- changes of way
 
     def _lose_way(self, epoch: int, why: str) -> None:
-        """Take this rank to the next way, in a thread, if it is on that of the epoch. Repeating it changes nothing."""
+        """Take this rank to the next way, in a thread, unless the way of the epoch is behind it already: an answer may
+        come late. Repeating it changes nothing."""
         self._told_at = time.monotonic()
         with self._changing:
-            if self._changer is not None or epoch < self._joined.status.epoch or self._over:
+            if self._changer is not None or epoch in self._joined.behind or self._over:
                 return
             changer = threading.Thread(
                 target=self._change, args=(epoch, why), name="inagg-change", daemon=True

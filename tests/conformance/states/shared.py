@@ -13,6 +13,7 @@ from typing import NamedTuple
 from inagg_contract.addresses import format_ip, format_mac
 from inagg_contract.constants import INAGG_PORT
 from inagg_contract.sizes import way_of
+from inagg_controller.jobs.epochs import KEY_BYTES, Epochs
 from inagg_simulator.p4_switch import SlotRegisters, Station, Taken, headers, job_group
 from inagg_simulator.reference import AGAIN, DATA, EXPONENT, QUERY, RESULT
 from inagg_simulator.shared_fabric import Pool, SharedFabric, SharedJob, unwrap
@@ -60,7 +61,7 @@ LEFTOVER = Slot(99, 1, 2**31 - 5, 0b01, Sum(0x20, 600, 0x20, 941, 0xABCDEF, (2**
 def make_fabric(programs: Sequence[Switch], jobs: Sequence[SharedJob] = JOBS) -> SharedFabric:
     """Two switches, s1 below s0, with two registered servers at s0."""
     pool = Pool(size=1, slot_versions=SLOT_VERSIONS, expiry_us=EXPIRY_US)
-    return SharedFabric(programs, (0,), jobs, pool, servers=(0, 0), first_epoch=7)
+    return SharedFabric(programs, (0,), jobs, pool, servers=(0, 0), epochs=Epochs(bytes(KEY_BYTES)))
 
 
 class Arrival(NamedTuple):

@@ -391,6 +391,23 @@ def test_a_session_takes_its_rank_along_and_tells_of_it(rank: Rank, caplog: pyte
         one.leave()
 
 
+def test_an_answer_that_was_late_names_a_way_on_which_the_rank_never_was(rank: Rank) -> None:
+    """The job has lost a second way before the rank could go on there. Epochs have no order."""
+    one = Session(rank.joined)
+    another, last = EPOCH + 7, EPOCH - 1
+    try:
+        rank.controller.answers = [frozen(EPOCH), frozen(another), frozen(another), rank.to(last, another)]
+        rank.controller.lost = EPOCH
+        wait_until(lambda: one.stats()["changes"], "the rank goes on")
+        assert rank.joined.behind == {EPOCH, another}
+        for late in (EPOCH, another):
+            one._lose_way(late, "it died")
+            assert one._changer is None
+        assert one.failure is None
+    finally:
+        one.leave()
+
+
 def test_a_rank_that_leaves_goes_through_a_change_that_it_did_not_know_of(rank: Rank) -> None:
     one = Session(rank.joined)
     one._heartbeat.stop()
