@@ -490,11 +490,12 @@ class Relay(Answer):
 class ServedJob(Answer):
     """What a server has to know of a job: it sums the runs of chunks that are its index's (docs/protocol.md, 5.6).
 
-    relay: in a job on shared slots.
+    first_chunk: the first of the chunk fields. relay: in a job on shared slots.
     """
 
     id: Annotated[int, Field(ge=1, le=65535)]
     epoch: Annotated[int, Field(ge=1, lt=1 << 32)]
+    first_chunk: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     slots: Annotated[int, Field(ge=2, le=1 << 16), AfterValidator(_power_of_two)]
     words: Annotated[int, Field(ge=1, le=255)]
     index: NonNegative
@@ -623,7 +624,8 @@ class JobStatus(Answer):
     them; null without servers. displaced: at all its switches; null without shared slots. Only GET /jobs/J without wait
     reads counters and displaced; elsewhere they are null. ranks: those that have registered; only in its answer and in
     that of GET /jobs. tenant: whose token created the job; null: the operator's, or none. priority: in shared slots.
-    on_path_loss: as in NewJob. changes: how often the job has gone on another way.
+    on_path_loss: as in NewJob. changes: how often the job has gone on another way. first_chunk: the first of the chunk
+    fields on its way (docs/protocol.md, 6.4).
     """
 
     id: Annotated[int, Field(ge=1, le=65535)]
@@ -631,6 +633,7 @@ class JobStatus(Answer):
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
     state: State
     epoch: Annotated[int, Field(ge=1, lt=1 << 32)]
+    first_chunk: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     slots: Annotated[int, Field(ge=2, le=1 << 16), AfterValidator(_power_of_two)]
     words: Annotated[int, Field(ge=1, le=255)]
     registered: tuple[Rank, ...]

@@ -55,7 +55,7 @@ class EngineError(RuntimeError):
 class JobShape:
     """What all ends of a job agree on: the engines of its ranks, and the servers that sum for it.
 
-    first_chunk: all chunks before it have been summed; for tests that cross the wrap of chunk numbers.
+    first_chunk: the first of the chunk fields on this way (docs/protocol.md, 6.4).
 
     Raises ValueError for a number beyond its field on the wire. Whoever takes a JobShape checks the rest.
     """
@@ -242,7 +242,6 @@ class Engine:
     as of `Route`. `packet_threads`: of the worker; here they take turns. `home`: the way to the server in its own
     process, to which it sends past the switch.
     `outlasts_silence`: a way that is silent for the policy's `silent_s` is no failure.
-    `first_chunk` is 0 in a real job (protocol 7); tests set it to cross the wraparound of chunk numbers.
     """
 
     def __init__(

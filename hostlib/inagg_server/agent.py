@@ -138,7 +138,12 @@ class ServerAgent:
         try:
             self.server.serve(
                 JobShape(
-                    number=job.id, epoch=job.epoch, slots=job.slots, words=job.words, workers=len(job.workers)
+                    number=job.id,
+                    epoch=job.epoch,
+                    first_chunk=job.first_chunk,
+                    slots=job.slots,
+                    words=job.words,
+                    workers=len(job.workers),
                 ),
                 [
                     ServedPart(

@@ -23,10 +23,11 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     action admit(member_bitmap_t member, member_bitmap_t all, bit<32> slot_base, bit<32> slot_mask, epoch_t epoch,
-                 bit<16> result_group, bit<8> parents, bit<8> run_bits) {
+                 bit<16> result_group, chunk_t first_chunk, bit<8> parents, bit<8> run_bits) {
         admitted.count();
         use_lease(all, slot_base, slot_mask, epoch, result_group);
         meta.member = member;
+        meta.first_chunk = first_chunk;
         meta.parents = parents;
         meta.run_bits = run_bits;
     }

@@ -119,6 +119,7 @@ struct metadata_t {
     bit<32> slot_base;         // first slot version of the job's lease
     bit<32> slot_mask;         // slot versions in the lease, less one; a power of two less one
     epoch_t epoch;             // the job's current epoch
+    chunk_t first_chunk;       // at which the job begins
     bit<16> result_group;      // multicast group of the job's members
     bit<8> parents;            // switches above that share the job's chunks, a power of two; 0: this switch is a root
     bit<8> run_bits;           // 2^run_bits chunks in a row go to one of them

@@ -221,7 +221,9 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             // that workers still need.
             bool starts;
             look_back(starts);
-            if (starts || (epoch != hdr.inagg.epoch && hdr.inagg.chunk <= meta.slot_mask >> 1)) {
+            // A difference mod 2^32: the first chunk may be just below 2^32.
+            bool first = hdr.inagg.chunk - meta.first_chunk <= meta.slot_mask >> 1;
+            if (starts || (epoch != hdr.inagg.epoch && first)) {
                 start_header();
                 if (meta.data) {
                     write_words();

@@ -199,7 +199,7 @@ class Above:
 class Entries:
     """The entries of one job at one switch. base: its first slot version. group: its multicast group in the switch.
 
-    multicast: results go to the job's group address, if it has more than one member (protocol 5.3).
+    first_chunk: f. multicast: results go to the job's group address, if it has more than one member (protocol 5.3).
     members: the members' addresses; those of workers if not given. ports: theirs; r + 1 if not given.
     """
 
@@ -208,6 +208,7 @@ class Entries:
     slots: int
     epoch: int
     base: int = 0
+    first_chunk: int = 0
     group: int = RESULT_GROUP
     multicast: bool = False
     own: Station = AGGREGATOR
@@ -255,6 +256,7 @@ class Entries:
             params = {
                 "member": 1 << rank,
                 **self._lease,
+                "first_chunk": self.first_chunk,
                 "parents": len(self.above),
                 "run_bits": run_bits(self.slots, len(self.above)),
             }

@@ -43,13 +43,14 @@ from inagg_simulator.slot_rules.versions import Leaves, Outcome, Version
 class Job:
     """A job at one switch. `workers`: the members of the job at this switch, workers and switches below.
 
-    above: the job's member numbers at the switches above, which share the chunks; a root has none.
+    first_chunk: f. above: the job's member numbers at the switches above, which share the chunks; a root has none.
     """
 
     workers: int
     slots: int  # S
     epoch: int
     base: int = 0  # first slot version of the lease
+    first_chunk: int = 0
     above: Sequence[int] = ()
 
     @property
@@ -60,15 +61,6 @@ class Job:
     def version(self, chunk: int) -> int:
         """The index of a chunk's slot version."""
         return self.base + chunk % (2 * self.slots)
-
-    def complete_before(self, chunk: int) -> dict[int, Version]:
-        """The slot versions, by index, of a job that has summed all chunks before this one; none for chunk 0."""
-        if chunk == 0:
-            return {}
-        return {
-            self.version(past): Version(self.epoch, past % 2**32, self.everybody, final=True)
-            for past in range(chunk - 2 * self.slots, chunk)
-        }
 
 
 class Up(NamedTuple):
@@ -137,6 +129,7 @@ class Aggregator:
             _packet(header, payload, member),
             job.slots,
             job.everybody,
+            first_chunk=job.first_chunk,
             root=not job.above,
         )
         self.versions[index] = outcome.version

@@ -150,9 +150,7 @@ def make_jobs(
         shared_expiry_us=pool.expiry_us,
         host_share=1.0,
     )
-    table = JobTable(
-        topology, limits, Policy(), epochs=epochs, now=0.0, words=1, multicast=MULTICAST
-    )
+    table = JobTable(topology, limits, Policy(), epochs=epochs, now=0.0, words=1, multicast=MULTICAST)
     for switch in topology.switches:
         table.switches.connected(switch.name)
     for host in topology.hosts:
@@ -177,6 +175,7 @@ def make_jobs(
             job = create(one.colocated)
         except UnavailableError:
             job = create(True)
+        job.placement.first_chunk = one.first_chunk
         hosts = [host for host in topology.hosts if host.name.startswith(f"h{number}-")]
         for rank, host in enumerate(hosts):
             assert host.mac is not None
@@ -235,7 +234,7 @@ class SharedFabric(Fabric):
                 if job.placement.results_ip is not None:
                     at = place, format_ip(job.placement.results_ip), INAGG_PORT, job.id
                     self._links[at] = len(self._nics) - 1
-        for job, one in zip(self.jobs, jobs, strict=True):
+        for job in self.jobs:
             assert job.placement.servers is not None
             for seat in job.placement.servers.seats:
                 host = self.topology.host_at[seat.ip]
@@ -249,7 +248,7 @@ class SharedFabric(Fabric):
                 slots=job.slots,
                 words=1,
                 workers=job.workers,
-                first_chunk=one.first_chunk,
+                first_chunk=job.placement.first_chunk,
                 relayed=True,
                 homes=job.placement.homes,
             )

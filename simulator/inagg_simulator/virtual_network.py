@@ -235,9 +235,8 @@ def make_aggregator(
     first_chunk: int = 0,
     above: Sequence[int] = (),
 ) -> Aggregator:
-    """The reference aggregator with a job that has summed all chunks before `first_chunk`. above: as in Job."""
-    made = Job(workers, slots, epoch, above=above)
-    return Aggregator(words, {job: made}, made.complete_before(first_chunk))
+    """The reference aggregator with a job that begins at `first_chunk`. above: as in Job."""
+    return Aggregator(words, {job: Job(workers, slots, epoch, first_chunk=first_chunk, above=above)})
 
 
 def make_network(

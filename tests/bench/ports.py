@@ -217,6 +217,7 @@ def add_job(sh: Any, net: Network, udp_ports: list[int]) -> None:
             "epoch": 1,
             "result_group": 2,
             "parents": 0,
+            "first_chunk": 0,
             "run_bits": 0,
         }
         match = {"port": number, "source": net.ip(number), "job": 1, "rank": rank}

@@ -17,9 +17,8 @@ class PlainJobs:
         self._aggregator = Aggregator(WORDS, {})
 
     def start(self, job: int, epoch: int, example: Example) -> Switch:
-        made = Job(example.workers, example.slots, epoch)
+        made = Job(example.workers, example.slots, epoch, first_chunk=example.first_chunk)
         self._aggregator.jobs = {job: made}
-        self._aggregator.versions |= made.complete_before(example.first_chunk)
         return self._aggregator
 
     def end(self) -> None:
@@ -35,12 +34,15 @@ class P4Jobs:
         self._running: p4_switch.P4Switch | None = None
 
     def start(self, job: int, epoch: int, example: Example) -> Switch:
-        made = Job(example.workers, example.slots, epoch)
         entries = p4_switch.Entries(
-            job=job, workers=example.workers, slots=example.slots, epoch=epoch, multicast=self._multicast
+            job=job,
+            workers=example.workers,
+            slots=example.slots,
+            epoch=epoch,
+            first_chunk=example.first_chunk,
+            multicast=self._multicast,
         )
         self._running = p4_switch.P4Switch(self.program, entries)
-        self._running.hold(made.complete_before(example.first_chunk))
         return self._running
 
     def end(self) -> None:

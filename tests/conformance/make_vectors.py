@@ -123,10 +123,10 @@ def exchange(
     collectives: list[AllReduce],
     queued: bool = False,
 ) -> dict[str, Any]:
-    """Whole collectives of a job, every packet in step: chunk after chunk, rank after rank. All chunks before the first
-    one are summed. `queued`: all are submitted before the first packet, so that they announce one another's blocks."""
-    job = Job(workers, slots, EPOCH)
-    dialogue = Dialogue(Aggregator(words, {JOB: job}, job.complete_before(first_chunk)), JOB, first_chunk)
+    """Whole collectives of a job, every packet in step: chunk after chunk, rank after rank. `queued`: all are submitted
+    before the first packet, so that they announce one another's blocks."""
+    job = Job(workers, slots, EPOCH, first_chunk=first_chunk)
+    dialogue = Dialogue(Aggregator(words, {JOB: job}), JOB, first_chunk)
     return {
         "job": JOB,
         "epoch": EPOCH,
@@ -243,9 +243,8 @@ class Table:
     """
 
     def __init__(self, first_chunk: int, above: Sequence[int] = ()) -> None:
-        """All chunks before the first one are summed."""
-        job = Job(2, 2, EPOCH, above=above)
-        self._aggregator = Aggregator(1, {JOB: job}, job.complete_before(first_chunk))
+        job = Job(2, 2, EPOCH, first_chunk=first_chunk, above=above)
+        self._aggregator = Aggregator(1, {JOB: job})
         self._steps: list[dict[str, Any]] = []
         self._document: dict[str, Any] = {"job": JOB, "epoch": EPOCH, "workers": 2, "slots": 2, "words": 1}
         self._document["first_chunk"] = first_chunk
@@ -354,16 +353,17 @@ def slots() -> dict[str, Any]:
 
 
 def slots_wrap() -> dict[str, Any]:
-    """The decision table of 5.2 where chunk numbers wrap: before the first step all chunks up to 2^32 - 3 are
-    summed."""
+    """The decision table of 5.2 where a job begins just before chunk numbers wrap, at 2^32 - 2."""
     table = Table(2**32 - 2)
     send = table.send
-    send("2^32 - 2 overwrites 2^32 - 6", "started", 0, word(1), chunk=2**32 - 2, checksum=1)
-    send("2^32 - 4 is complete, and answers", "result_resent", 0, b"", chunk=2**32 - 4)
+    send("the job begins with its first S chunks", "ahead", 0, word(9), chunk=0)
+    send("with none that is older", "ahead", 0, word(9), chunk=2**32 - 3)
+    send("not with 1 either, which is below S", "ahead", 0, word(9), chunk=1)
+    send("2^32 - 2 is the first", "started", 0, word(1), chunk=2**32 - 2, checksum=1)
     send("0 is ahead while 2^32 - 2 is not complete", "ahead", 0, word(9), chunk=0)
     send("2^32 - 2 is complete", "added", 1, word(2), chunk=2**32 - 2, checksum=2)
-    send("0 overwrites 2^32 - 4", "started", 0, word(9), chunk=0, checksum=9)
-    send("which is stale", "stale", 1, b"", chunk=2**32 - 4)
+    send("0 starts", "started", 0, word(9), chunk=0, checksum=9)
+    send("2^32 - 4 is stale", "stale", 1, b"", chunk=2**32 - 4)
     send("as is what is just short of 2^31 older", "stale", 1, b"", chunk=2**31 + 4)
     send("0 is complete when both are there", "added", 1, word(9), chunk=0, checksum=9)
     send("2^32 - 1 is ahead of nothing", "started", 1, word(1), chunk=2**32 - 1, checksum=1)

@@ -110,8 +110,6 @@ class Setting:
     def start(self) -> State:
         have = (((0,) * self.slots,) * len(self.worker_at),) * self.jobs
         versions = [Version(epoch=1, chunk=2**31 - 1)] * self.versions
-        for past in range(self.first_chunk - self.versions, self.first_chunk) if self.first_chunk else ():
-            versions[past % self.versions] = Version(EPOCH, past % 2**32, self.everybody, final=True)
         return State(have, (tuple(versions),) * self.jobs, (self.leftover,) * len(self.switches))
 
     def _partial(self, job: int, chunk: int, members: int) -> Packet:
@@ -155,7 +153,7 @@ class Setting:
         versions = state.versions[job]
         other = versions[(packet.chunk - self.slots) % self.versions]
         held, counters, leaves = self.rules.server_step(
-            versions[index], other, packet, self.slots, self.everybody
+            versions[index], other, packet, self.slots, self.everybody, first_chunk=self.first_chunk
         )
         if "started" in counters:
             self._check_overwritten(state, job, versions[index])

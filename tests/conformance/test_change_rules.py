@@ -18,6 +18,7 @@ from tests.conformance.exploration import ViolationError, explore, replaced
 
 JOB, SLOTS = 1, 1
 EMPTY = Version(epoch=0, chunk=2**31 - 1)
+FIRST_CHUNK = 2**32 - 2  # of each way
 
 
 class Rank(NamedTuple):
@@ -64,13 +65,19 @@ class Exploration:
 
     def contribute(self, state: State, way: int, rank: int, chunk: int) -> State:
         """A contribution arrives at a way."""
-        field = chunk - state.bases[way]
+        field = (FIRST_CHUNK + chunk - state.bases[way]) % 2**32
         checksum = 1 << chunk * self.workers + rank
         packet = Packet(JOB, way + 1, field, 1 << rank, Sum(checksum=checksum))
         versions = state.versions[way]
         parity = field % 2
         held, _, leaves = contribute(
-            versions[parity], versions[1 - parity], packet, SLOTS, (1 << self.workers) - 1, root=True
+            versions[parity],
+            versions[1 - parity],
+            packet,
+            SLOTS,
+            (1 << self.workers) - 1,
+            first_chunk=FIRST_CHUNK,
+            root=True,
         )
         state = state._replace(
             versions=replaced(

@@ -6,6 +6,7 @@ packets or time; tests say what.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -83,8 +84,10 @@ def switch_that(counter: str, does: Callable[[Slot, Packet, Slot], tuple[Slot, P
 def server_that(counter: str, does: Callable[[Version, Packet], Version]) -> Rules:
     """The same for a server, which then sends nothing."""
 
-    def step(held: Version, other: Version, packet: Packet, slots: int, everybody: int) -> Outcome:
-        outcome = server_step(held, other, packet, slots, everybody)
+    def step(
+        held: Version, other: Version, packet: Packet, slots: int, everybody: int, **job: Any
+    ) -> Outcome:
+        outcome = server_step(held, other, packet, slots, everybody, **job)
         changed = counter in outcome.counters
         return Outcome(does(held, packet), (), Leaves.NOTHING) if changed else outcome
 
@@ -141,10 +144,12 @@ def test_results_need_two_versions() -> None:
         Setting(ONE, chunks=3, versions=1).reach()
 
 
-def overwrites(held: Version, other: Version, packet: Packet, slots: int, everybody: int) -> Outcome:
+def overwrites(
+    held: Version, other: Version, packet: Packet, slots: int, everybody: int, **job: Any
+) -> Outcome:
     """Also a newer chunk."""
     older = held if packet.chunk == held.chunk else Version(epoch=1)
-    return server_step(older, other, packet, slots, everybody)
+    return server_step(older, other, packet, slots, everybody, **job)
 
 
 def test_results_need_a_server_that_drops_older_chunks() -> None:

@@ -17,7 +17,6 @@ from inagg_simulator import p4_switch
 from inagg_simulator.fabric import Place, Tree, TreeFabric, TreeSwitch, nested, places
 from inagg_simulator.p4_switch import Above, Entries, P4Switch, switch_station
 from inagg_simulator.recovery import measure
-from inagg_simulator.reference_switch import Job
 from inagg_simulator.servers import ServedSwitch
 from inagg_simulator.virtual_network import (
     JOB,
@@ -95,12 +94,12 @@ class P4Switches:
     def make(self, place: Place, epoch: int, example: Example, roots: Sequence[Place]) -> TreeSwitch:
         while len(self.programs) <= place.number:
             self.programs.append(p4_switch.load(WORDS, slot_versions=64))
-        job = Job(len(place.members), example.slots, epoch)
         entries = Entries(
             job=JOB,
-            workers=job.workers,
-            slots=job.slots,
+            workers=len(place.members),
+            slots=example.slots,
             epoch=epoch,
+            first_chunk=example.first_chunk,
             multicast=self.multicast,
             own=switch_station(place.number),
             members=tuple(
@@ -114,7 +113,6 @@ class P4Switches:
             ),
         )
         made = P4Switch(self.programs[place.number], entries)
-        made.hold(job.complete_before(example.first_chunk))
         self.running.append(made)
         return made
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from inagg_simulator.fabric import Parent, Tree, places
-from inagg_simulator.reference_switch import Job
 from inagg_simulator.slot_rules import versions as rules
 from inagg_simulator.slot_rules.packets import Packet, Query, Sum, age
 from inagg_simulator.slot_rules.versions import Leaves, Outcome, Version, ask, contribute, hear, keep
@@ -69,8 +68,7 @@ class Exploration:
         return Query(*self.packet(chunk, 0, bit)[:4])
 
     def start(self) -> State:
-        held = Job(1, self.slots, EPOCH).complete_before(self.first_chunk)
-        versions = [held.get(index, Version(epoch=1, chunk=2**31 - 1)) for index in range(2 * self.slots)]
+        versions = [Version(epoch=1, chunk=2**31 - 1)] * (2 * self.slots)
         none: tuple[frozenset[int], ...] = (frozenset(),) * len(self.switches)
         return State(((0,) * self.slots,) * self.workers, (tuple(versions),) * len(self.switches), none, none)
 
@@ -83,7 +81,13 @@ class Exploration:
         versions = state.versions[switch]
         everybody = self.everybody(switch)
         held, counters, leaves = contribute(
-            versions[index], versions[before], packet, self.slots, everybody, root=switch == self.root
+            versions[index],
+            versions[before],
+            packet,
+            self.slots,
+            everybody,
+            first_chunk=self.first_chunk,
+            root=switch == self.root,
         )
         if "started" in counters:
             self.check_overwritten(state, switch, versions[index])
@@ -219,8 +223,8 @@ def test_nor_where_chunk_numbers_wrap() -> None:
 def test_the_exploration_finds_a_leaf_that_answers_with_its_partial_sum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def hasty(*arguments: Any, root: bool) -> Outcome:
-        held, counters, leaves = rules.contribute(*arguments, root=root)
+    def hasty(*arguments: Any, **job: Any) -> Outcome:
+        held, counters, leaves = rules.contribute(*arguments, **job)
         return Outcome(held._replace(final=held.final or "partial_sent" in counters), counters, leaves)
 
     monkeypatch.setattr("tests.conformance.test_tree_rules.contribute", hasty)

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from inagg import _core
 from inagg_simulator import p4_switch, reference
-from inagg_simulator.reference_switch import Job, Up
+from inagg_simulator.reference_switch import Up
 from inagg_simulator.scapy_layer import KINDS, UDP, Ether, Inagg, Raw
 from inagg_simulator.servers import Servers, make_servers
-from inagg_simulator.slot_rules.versions import Version
 from inagg_switch import Switch
 from tests.conformance import make_vectors
 from tests.conformance.vector_files import RECEIVERS, VECTORS, load, switches_above
@@ -33,12 +32,6 @@ def bits(values: NDArray[np.float32]) -> list[str]:
         "7fc00000" if math.isnan(x) else int(u).to_bytes(4, "big").hex()
         for x, u in zip(values, values.view(np.uint32), strict=True)
     ]
-
-
-def summed_before(vectors: dict[str, Any], base: int) -> dict[int, Version]:
-    """The state of the slot versions before the first chunk of the vectors."""
-    job = Job(vectors["workers"], vectors["slots"], vectors["epoch"], base)
-    return job.complete_before(vectors["first_chunk"])
 
 
 BLOCKS = load("blocks.json")["blocks"]
@@ -129,19 +122,18 @@ def test_the_core_sends_these_packets_for_these_results(name: str) -> None:
 def on_the_program(
     program: Switch, vectors: dict[str, Any], base: int, multicast: bool
 ) -> p4_switch.P4Switch:
-    """The job of the vectors, with the state before their first chunk."""
+    """The job of the vectors."""
     entries = p4_switch.Entries(
         job=vectors["job"],
         workers=vectors["workers"],
         slots=vectors["slots"],
         epoch=vectors["epoch"],
         base=base,
+        first_chunk=vectors["first_chunk"],
         multicast=multicast,
         above=switches_above(vectors),
     )
-    switch = p4_switch.P4Switch(program, entries)
-    switch.hold(summed_before(vectors, base))
-    return switch
+    return p4_switch.P4Switch(program, entries)
 
 
 def written(sent: Sequence[tuple[int | Up, bytes]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -184,7 +176,7 @@ def test_the_p4_program_decides_by_the_table(multicast: bool, base: int, name: s
 
 
 def on_a_server(vectors: dict[str, Any]) -> Servers:
-    """The job of the vectors, with the state before their first chunk."""
+    """The job of the vectors."""
     (served,) = make_servers(
         1,
         job=vectors["job"],

@@ -55,7 +55,7 @@ TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
     ADMISSION: (
         {"port": 9, "source": 32, "job": 16, "rank": 8},
         "InaggIngress.admission.admit",
-        {"member": 64, **_LEASE, "parents": 8, "run_bits": 8},
+        {"member": 64, **_LEASE, "first_chunk": 32, "parents": 8, "run_bits": 8},
     ),
     PARENT: (
         {"port": 9, "source": 32, "job": 16},

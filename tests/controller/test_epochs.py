@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The epochs of a controller never repeat, whatever it goes through."""
 
+import json
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +40,23 @@ def test_another_key_gives_another_order(key: bytes, other: bytes, count: int) -
 def test_epochs_that_an_earlier_version_has_counted_are_left_out(key: bytes, above: int) -> None:
     epochs = Epochs(key, above=above)
     assert all(epochs.take() > above for _ in range(32))
+
+
+@given(KEYS, st.integers(1, LAST), st.integers(1, 16).map(lambda bits: 2**bits))
+def test_a_first_chunk_is_a_multiple_of_2s_and_follows_from_key_and_epoch(
+    key: bytes, epoch: int, slots: int
+) -> None:
+    first = Epochs(key).first_chunk(epoch, slots)
+    assert 0 <= first < 2**32
+    assert first % (2 * slots) == 0
+    assert first == Epochs(key, 77).first_chunk(epoch, slots)
+
+
+def test_first_chunks_differ() -> None:
+    epochs = Epochs(bytes(KEY_BYTES))
+    firsts = {epochs.first_chunk(epoch, 256) for epoch in range(1, 1001)}
+    assert len(firsts) == 1000
+    assert min(firsts) < 2**27 < 2**32 - 2**27 < max(firsts)
 
 
 def test_after_the_last_epoch_none_is_left() -> None:
@@ -84,3 +104,15 @@ def test_the_state_of_a_version_that_counted_epochs_loads() -> None:
     assert all(epoch >= 241_000_000 for epoch in epochs_of(table, 50))
     again = restarted(Saved(numbers=table.changes().numbers, epoch_key=table.changes().epoch_key))
     assert all(epoch >= 241_000_000 for epoch in epochs_of(again, 50))
+
+
+def test_a_job_begins_where_it_began_before_a_restart_and_at_0_if_an_earlier_version_began_it() -> None:
+    table = table_for_all()
+    job = create(table, KINDS[0])
+    saved = table.changes()
+    restored = restarted(saved).job(job.id).placement
+    assert (restored.epoch, restored.first_chunk) == (job.placement.epoch, job.placement.first_chunk)
+    record = json.loads(saved.jobs[job.id])
+    del record["placement"]["first_chunk"]
+    old = replace(saved, jobs={job.id: json.dumps(record).encode()})
+    assert restarted(old).job(job.id).placement.first_chunk == 0

@@ -36,6 +36,7 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
         "slot_mask": 7,
         "epoch": table.job(2).placement.epoch,
         "result_group": 3,
+        "first_chunk": table.job(2).placement.first_chunk,
         "parents": 0,
         "run_bits": 0,
     }

@@ -99,6 +99,7 @@ def test_a_server_gets_its_orders_as_soon_as_they_differ_from_what_it_serves(swi
                     {
                         "id": 1,
                         "epoch": job["epoch"],
+                        "first_chunk": job["first_chunk"],
                         "slots": 4,
                         "words": 4,
                         "index": 0,

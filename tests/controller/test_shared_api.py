@@ -130,6 +130,7 @@ def test_a_server_learns_of_the_switch_in_front_of_it(memory_switch: MemorySwitc
             assert order == {
                 "id": 1,
                 "epoch": job["epoch"],
+                "first_chunk": job["first_chunk"],
                 "slots": 4,
                 "words": 4,
                 "index": 0,

@@ -156,7 +156,13 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
     assert values(made, "InaggIngress.admission.admission") == [
         (
             {"port": rank + 1, "source": 0x0A000001 + rank, "job": 1, "rank": rank},
-            {"member": 1 << rank, **lease, "parents": 0, "run_bits": 0},
+            {
+                "member": 1 << rank,
+                **lease,
+                "first_chunk": job.placement.first_chunk,
+                "parents": 0,
+                "run_bits": 0,
+            },
         )
         for rank in range(2)
     ]
@@ -165,7 +171,14 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
         ({"port": 1 + rank, "source": 0x0A000001 + rank, "job": 1}, arrival) for rank in range(2)
     ]
     # 2654435769 * 4 mod 16 = 4
-    share = {"base": 48, "mask": 15, "offset": 4, "servers": 2, "run_bits": 1, "homes": 0b11}
+    share = {
+        "base": 48,
+        "mask": 15,
+        "offset": (4 - job.placement.first_chunk) % 16,
+        "servers": 2,
+        "run_bits": 1,
+        "homes": 0b11,
+    }
     share |= {"job_priority": 7, "expiry_us": 20000} | {"mac": 0x024941000001, "ip": 0x0A0000FD}
     assert values(made, SHARING) == [({"job": 1}, share)]
     assert values(made, SERVER) == [
@@ -308,7 +321,8 @@ def test_the_first_chunks_of_jobs_have_slots_of_their_own() -> None:
     offsets = []
     for _ in range(4):
         job = join(table, colocated(table))
-        offsets += [params["offset"] for _, params in values(entries(job), SHARING)]
+        first_chunk = job.placement.first_chunk
+        offsets += [(params["offset"] + first_chunk) % 16 for _, params in values(entries(job), SHARING)]
         table.end(job.id, 0.0)
     assert sorted(offsets) == [0, 4, 8, 12]
 

@@ -35,7 +35,7 @@ MEMBERS = {
     0: Member(rank=0, ip=0x0A000001, mac=0x020000000001, udp_port=4000, port=1),
     1: Member(rank=1, ip=0x0A000002, mac=0x020000000002, udp_port=4001, port=2),
 }
-JOB = job_entries(job=7, epoch=9, slot_base=16, slots=4, group=2, members=MEMBERS)
+JOB = job_entries(job=7, epoch=9, first_chunk=0xFFFFFFF8, slot_base=16, slots=4, group=2, members=MEMBERS)
 GROUPED = job_entries(job=8, epoch=10, slot_base=32, slots=4, group=3, members=MEMBERS, results_ip=0xEFC00008)
 
 
@@ -81,7 +81,7 @@ def test_a_jobs_entries_reach_the_switch_with_their_values(
         (7, 1): ("InaggEgress.delivery.deliver", {"mac": 0x020000000002, "ip": 0x0A000002, "udp_port": 4001}),
     }
     common = {"all": 0b11, "slot_base": 16, "slot_mask": 7, "epoch": 9, "result_group": 2}
-    common |= {"parents": 0, "run_bits": 0}
+    common |= {"first_chunk": 0xFFFFFFF8, "parents": 0, "run_bits": 0}
     assert servicer.table("InaggIngress.admission.admission") == {
         (1, 0x0A000001, 7, 0): ("InaggIngress.admission.admit", {"member": 0b01, **common}),
         (2, 0x0A000002, 7, 1): ("InaggIngress.admission.admit", {"member": 0b10, **common}),
@@ -186,7 +186,7 @@ def test_a_job_on_shared_slots_leads_to_its_servers(switch: P4RuntimeSwitch, fak
     }
     admitted = servicer.table("InaggIngress.admission.admission")
     assert [params for _, params in admitted.values()] == [
-        {"member": 1 << rank, **lease, "parents": 0, "run_bits": 0} for rank in range(2)
+        {"member": 1 << rank, **lease, "first_chunk": 0, "parents": 0, "run_bits": 0} for rank in range(2)
     ]
     for stage in reversed(shared.stages):
         switch.remove(stage)

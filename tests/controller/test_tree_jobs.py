@@ -79,7 +79,8 @@ def wires() -> Iterator[Wires]:
 def contribution(job: Job, rank: int, chunk: int) -> bytes:
     leaf = LEAF_SPINE.by_name[AT[rank]]
     number = job.placement.tree.number_of(rank)
-    header = Inagg(job=job.id, epoch=job.placement.epoch, rank=number, chunk=chunk, checksum=rank)
+    field = (job.placement.first_chunk + chunk) % 2**32
+    header = Inagg(job=job.id, epoch=job.placement.epoch, rank=number, chunk=field, checksum=rank)
     payload = header.encode() + b"".join((1 << rank).to_bytes(256, "big") for _ in range(4))
     packet = ipv4(member(rank).ip, leaf.ip, udp(5000 + rank, 0x4941, payload))
     return ethernet(leaf.mac, member(rank).mac, 0x0800, packet)
@@ -106,7 +107,8 @@ def test_the_entries_make_the_switches_sum_what_all_ranks_send(
             wires.send(LEAF_SPINE.host_at[member(rank).ip].place, contribution(job, rank, chunk))
     for rank in range(RANKS):
         results = [read_result(frame) for frame in wires.received[member(rank).ip]]
-        assert [result.inagg.chunk for result in results] == [0, 1, 2, 3]
+        first_chunk = job.placement.first_chunk
+        assert [result.inagg.chunk - first_chunk for result in results] == [0, 1, 2, 3]
         for result in results:
             assert (result.words, result.inagg.checksum) == ([0b1111] * 4, 0 + 1 + 2 + 3)
             assert result.src_ip == LEAF_SPINE.by_name[AT[rank]].ip

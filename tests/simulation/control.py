@@ -116,7 +116,10 @@ class Control:
     def carry_out(self, effect: Effect, now: float) -> None:
         """Do it."""
         if isinstance(effect, Install):
-            self._box.install(effect.job, effect.epoch, self.job.workers, self.job.slots)
+            (placement,) = (each for each in self.job.placements if each.epoch == effect.epoch)
+            self._box.install(
+                effect.job, effect.epoch, self.job.workers, self.job.slots, placement.first_chunk
+            )
         elif isinstance(effect, Remove):
             self._box.remove(effect.epoch)
         self.table.switches.done(effect, now)
@@ -190,6 +193,7 @@ def way_of(job: Job, rank: int) -> Any:
     servers = () if share is None else share.seats
     return RegisteredWorker.model_construct(
         epoch=job.placement.epoch,
+        first_chunk=job.placement.first_chunk,
         rank=rank,
         servers=tuple(
             JobServer.model_construct(name=seat.name, ip="", udp_port=seat.udp_port, rank=seat.rank)

@@ -104,9 +104,9 @@ class SwitchBox:
                 slots[index] = 0
         return self._p4
 
-    def install(self, number: int, epoch: int, workers: int, slots: int) -> None:
+    def install(self, number: int, epoch: int, workers: int, slots: int, first_chunk: int) -> None:
         """Insert the entries of a job."""
-        job = Example(workers, slots, [], Impairment(), first_chunk=0, seed=0)
+        job = Example(workers, slots, [], Impairment(), first_chunk=first_chunk, seed=0)
         self.ways = {epoch: self._jobs.start(number, epoch, job)}
 
     def remove(self, epoch: int) -> None:
@@ -162,6 +162,8 @@ class AllWays:
         return [] if way is None else way.process(rank, datagram)
 
 
-def shape_of(number: int, epoch: int, slots: int, workers: int) -> JobShape:
+def shape_of(number: int, epoch: int, first_chunk: int, slots: int, workers: int) -> JobShape:
     """The job on a way."""
-    return JobShape(number=number, epoch=epoch, slots=slots, words=WORDS, workers=workers)
+    return JobShape(
+        number=number, epoch=epoch, first_chunk=first_chunk, slots=slots, words=WORDS, workers=workers
+    )

@@ -236,7 +236,12 @@ def running(testbed: Testbed) -> Iterator[Testbed]:
 
 def exponent_packet(job: JobStatus, rank: int, chunk: int, exponent: int) -> bytes:
     check = exponent + EXPONENT_CHECK
-    return HEADER.pack(EXPONENT, rank, job.id, exponent, check, job.epoch, chunk, 10 + rank)
+    return HEADER.pack(EXPONENT, rank, job.id, exponent, check, job.epoch, field_of(job, chunk), 10 + rank)
+
+
+def field_of(job: JobStatus, chunk: int) -> int:
+    """The chunk field of a chunk, counted from the job's first one."""
+    return (job.first_chunk + chunk) % 2**32
 
 
 def test_results_go_to_the_addresses_that_the_workers_registered(testbed: Testbed) -> None:
@@ -249,7 +254,16 @@ def test_results_go_to_the_addresses_that_the_workers_registered(testbed: Testbe
             result, sender = endpoint.recvfrom(2048)
             assert sender == AGGREGATOR
             # 1: the rank whose contribution was the last.
-            assert HEADER.unpack(result) == (RESULT, 1, job.id, 101, 101 + EXPONENT_CHECK, job.epoch, 0, 21)
+            assert HEADER.unpack(result) == (
+                RESULT,
+                1,
+                job.id,
+                101,
+                101 + EXPONENT_CHECK,
+                job.epoch,
+                field_of(job, 0),
+                21,
+            )
         assert client.status(job.id).counters == {0: ONE_PACKET, 1: ONE_PACKET}
         assert {
             name: ports for name, ports in client.counters()["s1"].items() if ports and name != "not_ethernet"
@@ -293,7 +307,7 @@ def test_results_go_to_the_group_address_until_the_job_changes_to_unicast(testbe
             own[rank].sendto(exponent_packet(job, rank, chunk, 7), AGGREGATOR)
 
         def chunk_at(endpoint: socket.socket) -> int:
-            return int(HEADER.unpack(endpoint.recv(2048))[6])
+            return (int(HEADER.unpack(endpoint.recv(2048))[6]) - job.first_chunk) % 2**32
 
         contribute(0, 0)
         contribute(1, 0)
@@ -397,7 +411,7 @@ def test_results_that_another_host_forges_reach_no_worker(testbed: Testbed) -> N
         network.packet_socket(2) as attacker,
     ):
         job = testbed.register_all(client, client.create_job(2, 4), [first, second])
-        datagram = HEADER.pack(RESULT, 1, job.id, 300, 300 + EXPONENT_CHECK, job.epoch, 0, 21)
+        datagram = HEADER.pack(RESULT, 1, job.id, 300, 300 + EXPONENT_CHECK, job.epoch, field_of(job, 0), 21)
         udp_port = first.getsockname()[1]
         udp = struct.pack("!HHHH", AGGREGATOR[1], udp_port, 8 + len(datagram), 0) + datagram
         ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0)

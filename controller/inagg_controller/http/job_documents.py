@@ -80,6 +80,7 @@ def served_job(service: Service, job: Job, server: str) -> ServedJob:
     return ServedJob.model_construct(
         id=job.id,
         epoch=job.placement.epoch,
+        first_chunk=job.placement.first_chunk,
         slots=job.slots,
         words=service.network.words,
         index=[seat.name for seat in share.seats].index(server),
@@ -113,6 +114,7 @@ def job_status(service: Service, job: Job, counts: JobCounts | None = None) -> J
         workers=job.workers,
         state=job.state,
         epoch=placement.epoch,
+        first_chunk=placement.first_chunk,
         slots=job.slots,
         words=service.network.words,
         registered=tuple(sorted(job.members)),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The epochs of a controller: 32-bit numbers that never repeat and that nobody without the key can foretell.
+"""The epochs of a controller, and the first chunks: 32-bit numbers that nobody without the key can foretell.
 
 Epoch n is the n-th value of a keyed permutation of the 32-bit numbers: a Feistel network (Luby and Rackoff, 1988) whose
 round function is BLAKE2b with the controller's key. A permutation repeats nothing, so the controller keeps only the key
-and a count.
+and a count. First chunks may repeat: each is a digest of the epoch.
 """
 
 import secrets
@@ -13,7 +13,7 @@ KEY_BYTES = 32
 _ROUNDS = 8
 _EPOCHS = 2**32
 _HALF_BITS = 16
-_HALF_MASK = 2**_HALF_BITS - 1
+_HALF_MASK = (1 << _HALF_BITS) - 1
 
 
 class Epochs:
@@ -44,6 +44,10 @@ class Epochs:
         self.count += 1
         self._next = self._find()
         return epoch
+
+    def first_chunk(self, epoch: int, slots: int) -> int:
+        """The first chunk of the way of an epoch, a multiple of two times `slots`, a power of two."""
+        return self._hash(b"first chunk" + epoch.to_bytes(4, "big"), 4) & -2 * slots
 
     def _find(self) -> int | None:
         while self.count < _EPOCHS:

@@ -46,6 +46,7 @@ def _entries(job: Job, switch: TreeSwitch, topology: Topology, limits: Limits) -
     return job_entries(
         job=job.id,
         epoch=placement.epoch,
+        first_chunk=placement.first_chunk,
         slot_base=0 if placement.servers is not None else placement.leases[switch.name].base,
         slots=job.slots,
         sharing=None
@@ -65,7 +66,7 @@ def _sharing(job: Job, share: ServerShare, switch: TreeSwitch, topology: Topolog
     return Sharing(
         base=limits.leasable,
         size=limits.shared_slots,
-        offset=_SPREAD * job.id * job.slots % limits.shared_slots,
+        offset=(_SPREAD * job.id * job.slots - job.placement.first_chunk) % limits.shared_slots,
         bits=_bits(job, switch),
         servers=tuple(
             SharedServer(

@@ -87,17 +87,18 @@ class Kind:
 class Placement:
     """What sums for a job.
 
-    epoch: that no earlier placement had. owner: of the job. tree, leases, group:
-    the switches, the slots that each of them leases, and the multicast group there; servers: what it has of servers. On
-    servers alone there are no switches and no group; on shared slots there are switches, but no leases; where the ranks
-    themselves sum there are neither switches nor servers. priority: of its packets, for shared slots. results_ip: the
-    multicast address of its results; None: each worker gets them at its own. entries: by switch, what is in the
-    switches or is being inserted or removed. generation: how often it has lost a switch: the outcome of an effect of an
-    earlier generation is void. retry_at: when to repeat a removal.
+    epoch: that no earlier placement had. first_chunk: the first of its chunk fields. owner: of the job. tree, leases,
+    group: the switches, the slots that each of them leases, and the multicast group there; servers: what it has of
+    servers. On servers alone there are no switches and no group; on shared slots there are switches, but no leases;
+    where the ranks themselves sum there are neither switches nor servers. priority: of its packets, for shared slots.
+    results_ip: the multicast address of its results; None: each worker gets them at its own. entries: by switch, what
+    is in the switches or is being inserted or removed. generation: how often it has lost a switch: the outcome of an
+    effect of an earlier generation is void. retry_at: when to repeat a removal.
     """
 
     job: int
     epoch: int
+    first_chunk: int
     slots: int
     owner: Owner
     tree: Tree

@@ -49,6 +49,7 @@ class PlacementRecord:
     results_ip: int | None
     servers: ShareRecord | None
     priority: int
+    first_chunk: int = 0  # an earlier version's jobs begin there
 
     @property
     def tree(self) -> Tree:
@@ -136,6 +137,7 @@ def record_of(job: Job) -> bytes:
             key=job.key,
             placement=PlacementRecord(
                 epoch=placement.epoch,
+                first_chunk=placement.first_chunk,
                 switches=placement.tree.switches,
                 links=tuple((*ends, link) for ends, link in placement.tree.links.items()),
                 leases=placement.leases,

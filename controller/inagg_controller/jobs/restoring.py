@@ -132,6 +132,7 @@ def _placement(record: JobRecord, had: PlacementRecord, servers: Servers) -> Pla
     return Placement(
         job=record.id,
         epoch=had.epoch,
+        first_chunk=had.first_chunk,
         slots=record.slots,
         owner=record.owner,
         tree=had.tree,

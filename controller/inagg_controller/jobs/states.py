@@ -147,9 +147,11 @@ class JobStates:
         group = self.groups.take() if plan.tree.switches else None
         # There are more groups than jobs that fit into the tables.
         assert group is not None or not plan.tree.switches
+        epoch = self.epochs.take()
         placement = Placement(
             job=number,
-            epoch=self.epochs.take(),
+            epoch=epoch,
+            first_chunk=self.epochs.first_chunk(epoch, plan.slots),
             slots=plan.slots,
             owner=request.owner,
             tree=plan.tree,

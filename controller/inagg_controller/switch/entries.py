@@ -90,8 +90,8 @@ class SharedServer:
 class Sharing:
     """How a job uses the slots that jobs share at one switch (docs/protocol.md, 5.7).
 
-    base, size: the first of these slots, and their number. offset: of the job's chunk 0 from there. bits: of the ranks
-    below each member, by its number. servers: those below the switch, in the order of their index; at the root all.
+    base, size: the first of these slots, and their number. offset: of chunk 0 from there. bits: of the ranks below each
+    member, by its number. servers: those below the switch, in the order of their index; at the root all.
     homes: the ranks that send to the servers in their processes past the switch. home_ports: their ports, by rank,
     behind which is no other rank. priority: the job evicts what jobs of a lower one have in a slot. expiry_us: age
     after which any job may.
@@ -159,6 +159,7 @@ def job_entries(
     epoch: int,
     group: int,
     members: Mapping[int, Member],
+    first_chunk: int = 0,
     slot_base: int = 0,
     slots: int = 0,
     sharing: Sharing | None = None,
@@ -168,10 +169,10 @@ def job_entries(
 ) -> JobEntries:
     """The entries of a complete job in one switch (docs/protocol.md, 5.1, 5.3, 5.5 and 5.7).
 
-    members: by number, all of them. slots: S. slot_base: of its lease; sharing: if it has none. results_ip: the
-    multicast address of the job's results; None: each member's own. parents: the switches above, in turns; a job on
-    shared slots has one at most. own: (MAC, IPv4) address of this switch's aggregator, for results from them and from
-    servers.
+    members: by number, all of them. first_chunk: f. slots: S. slot_base: of its lease; sharing: if it has none.
+    results_ip: the multicast address of the job's results; None: each member's own. parents: the switches above, in
+    turns; a job on shared slots has one at most. own: (MAC, IPv4) address of this switch's aggregator, for results from
+    them and from servers.
     """
     ranks = sorted(members)
     bits = {rank: 1 << rank for rank in ranks} if sharing is None else sharing.bits
@@ -214,6 +215,7 @@ def job_entries(
                     (
                         ("member", bits[member.rank]),
                         *lease,
+                        ("first_chunk", first_chunk),
                         ("parents", len(parents)),
                         ("run_bits", run_bits(slots, len(parents))),
                     ),

@@ -135,7 +135,14 @@ class OwnServer:
 
 def shape_of(job: JobStatus) -> JobShape:
     """What the core has to know of a job at all its ends."""
-    return JobShape(number=job.id, epoch=job.epoch, slots=job.slots, words=job.words, workers=job.workers)
+    return JobShape(
+        number=job.id,
+        epoch=job.epoch,
+        first_chunk=job.first_chunk,
+        slots=job.slots,
+        words=job.words,
+        workers=job.workers,
+    )
 
 
 def servers_of(job: JobStatus, rank: int) -> tuple[JobServer, ...]:

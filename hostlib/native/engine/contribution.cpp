@@ -23,7 +23,7 @@ void ContributionCodec::change_way(std::span<const std::uint32_t> next_chunks) {
     epoch_ = config_.job.epoch;
     for (const std::uint32_t chunk : next_chunks) {
         const std::size_t slot = chunk & (bases_.size() - 1);
-        bases_[slot] = chunk - static_cast<std::uint32_t>(slot);
+        bases_[slot] = chunk - config_.job.first_in_slot_of(chunk);
     }
 }
 

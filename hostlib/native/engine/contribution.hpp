@@ -26,7 +26,7 @@ class ContributionCodec {
     // The configuration is that of another way. `next_chunks`: by slot, that are the first ones on it.
     void change_way(std::span<const std::uint32_t> next_chunks);
 
-    // On each way the slots begin with the chunk fields 0 to S - 1, whatever chunks these are.
+    // On each way the slots begin with the way's first S chunk fields, whatever chunks these are.
     std::uint32_t field_of(std::uint32_t chunk) const { return chunk - base_of(chunk); }
     std::uint32_t chunk_of(std::uint32_t field) const { return field + base_of(field); }
 

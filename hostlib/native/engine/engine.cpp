@@ -42,8 +42,7 @@ Engine::Engine(const EngineConfig& config)
     }
     slots_.reserve(config.job.slots);
     for (std::uint32_t index = 0; index < config.job.slots; ++index) {
-        const std::uint32_t offset = (index - config.job.first_chunk) & (config.job.slots - 1);
-        slots_.emplace_back(config.job.first_chunk + offset);
+        slots_.emplace_back(config.job.first_in_slot_of(index));
     }
 }
 

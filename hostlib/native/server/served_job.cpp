@@ -59,13 +59,6 @@ ServedJob::ServedJob(const ServedJobConfig& config)
       versions_(2 * share_),
       memory_(2 * share_ * stride_) {
     static_assert(sizeof(Version) <= VERSION_BYTES);
-    for (std::uint32_t age = 1; config.job.first_chunk != 0 && age <= 2 * config.job.slots; ++age) {
-        const std::uint32_t chunk = config.job.first_chunk - age;
-        if (is_own(chunk)) {
-            versions_[place_of(chunk)] =
-                Version{.members = all_, .chunk = chunk, .announced = {.exponent_check = 0}, .final = true};
-        }
-    }
 }
 
 void ServedJob::receive(std::span<const std::byte> datagram, unsigned member, bool congested) {
@@ -243,10 +236,10 @@ void ServedJob::resend(std::size_t place, const Packet& packet) {
     }
 }
 
-// Jobs begin with the chunks 0 to S - 1. Chunk c overwrites c - 2S. If c - S is final, all workers have sent
+// A way begins with its first S chunks. Chunk c overwrites c - 2S. If c - S is final, all workers have sent
 // it, so all have the result of c - 2S.
 bool ServedJob::may_start(const Version& version, std::uint32_t chunk) const {
-    if (version.members == 0 && chunk < config_.job.slots) {
+    if (version.members == 0 && chunk - config_.job.first_chunk < config_.job.slots) {
         return true;
     }
     const Version& other = versions_[place_of(chunk - config_.job.slots)];

@@ -15,12 +15,17 @@ struct JobShape {
     std::uint32_t slots = 0;  // S
     unsigned words = 0;
     unsigned workers = 0;  // of the whole job
-    // Jobs begin at chunk 0 (protocol.md, 7). Tests begin elsewhere to cross the wrap of chunk numbers; all
-    // chunks before it have been summed.
+    // The first of the chunk fields on this way; those of the first way are the chunks themselves
+    // (protocol.md, 6.4).
     std::uint32_t first_chunk = 0;
 
     // Checks all but the workers. `most_slots`: that this end can have. Throws std::invalid_argument.
     void validate(std::uint32_t most_slots) const;
+
+    // The first chunk field on this way in the slot of a chunk.
+    std::uint32_t first_in_slot_of(std::uint32_t chunk) const {
+        return first_chunk + ((chunk - first_chunk) & (slots - 1));
+    }
 };
 
 // How a job's chunks are divided among the roots of its tree, or among its servers: by their slots, in runs

@@ -49,9 +49,10 @@ def holds(held: Version, packet: Packet | Query, everybody: int) -> Holds:
     return Holds.PARTIAL if held.members == everybody else Holds.SUMMING
 
 
-def may_start(held: Version, other: Version, packet: Packet, slots: int) -> bool:
-    """Whether a chunk may take the place of what the version has. other: the slot's other version. slots: S."""
-    begins = held.epoch != packet.epoch and packet.chunk < slots
+def may_start(held: Version, other: Version, packet: Packet, slots: int, first_chunk: int) -> bool:
+    """Whether a chunk may take the place of what the version has. other: the slot's other version. slots: S.
+    first_chunk: f."""
+    begins = held.epoch != packet.epoch and (packet.chunk - first_chunk) % 2**32 < slots
     before = (packet.epoch, (packet.chunk - slots) % 2**32, True)
     return begins or (other.epoch, other.chunk, other.final) == before
 
@@ -275,11 +276,18 @@ class Outcome(NamedTuple):
 
 
 def contribute(
-    held: Version, other: Version, packet: Packet, slots: int, everybody: int, *, root: bool = True
+    held: Version,
+    other: Version,
+    packet: Packet,
+    slots: int,
+    everybody: int,
+    *,
+    first_chunk: int = 0,
+    root: bool = True,
 ) -> Outcome:
-    """A contribution comes. other: the slot's other version. slots: S. root: no switch is above."""
+    """A contribution comes. other: the slot's other version. slots: S. first_chunk: f. root: no switch is above."""
     fact = holds(held, packet, everybody)
-    if fact is Holds.OLD and may_start(held, other, packet, slots):
+    if fact is Holds.OLD and may_start(held, other, packet, slots, first_chunk):
         fact = Holds.FREE
     _, action, counters = CONTRIBUTIONS[fact, bits(held, packet)]
     held = action.effect(held, packet)

@@ -75,7 +75,8 @@ class Arrival(NamedTuple):
 class Leased:
     """A job that leases slots, or has them in a server. chunks: that members send packets about, from the first on.
 
-    above: the job's member numbers at the switches above. leftover: what all versions have from an earlier job.
+    first_chunk: f. above: the job's member numbers at the switches above. leftover: what all versions have from an
+    earlier job.
     """
 
     workers: int
@@ -88,12 +89,11 @@ class Leased:
 
     @cached_property
     def job(self) -> Job:
-        return Job(self.workers, self.slots, EPOCH, BASE, self.above)
+        return Job(self.workers, self.slots, EPOCH, BASE, self.first_chunk, self.above)
 
     @property
     def start(self) -> State:
-        held = self.job.complete_before(self.first_chunk)
-        return tuple(with_words(held.get(BASE + i, self.leftover)) for i in range(2 * self.slots))
+        return (with_words(self.leftover),) * (2 * self.slots)
 
     @cached_property
     def packets(self) -> list[Arrival]:
@@ -134,6 +134,7 @@ class LeasedInP4:
             slots=model.slots,
             epoch=EPOCH,
             base=BASE,
+            first_chunk=model.first_chunk,
             above=above,
             multicast=True,
         )

@@ -375,8 +375,7 @@ def test_a_server_does_what_the_reference_does(
 ) -> None:
     """Also if ranks disagree on a chunk's kind."""
     slots = 2
-    job = Job(workers, slots, EPOCH)
-    expected = Aggregator(WORDS, {JOB: job}, job.complete_before(first))
+    expected = Aggregator(WORDS, {JOB: Job(workers, slots, EPOCH, first_chunk=first)})
     (served,) = make_servers(
         1, job=JOB, epoch=EPOCH, slots=slots, words=WORDS, workers=workers, first_chunk=first
     )

@@ -199,8 +199,8 @@ class Job:
         """The parameters of the action `admit`."""
         return {
             "member": 1 << rank, "all": (1 << self.workers) - 1, "slot_base": self.slot_base,
-            "slot_mask": 2 * self.slots - 1, "epoch": self.epoch, "result_group": self.group, "parents": 0,
-            "run_bits": 0,
+            "slot_mask": 2 * self.slots - 1, "epoch": self.epoch, "result_group": self.group, "first_chunk": 0,
+            "parents": 0, "run_bits": 0,
         }  # fmt: skip
 
     def install(self, program: Switch) -> None:

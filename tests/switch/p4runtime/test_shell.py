@@ -65,6 +65,7 @@ def admission(rank: int) -> sh.TableEntry:
         epoch="7",
         result_group="2",
         parents="0",
+        first_chunk="0",
         run_bits="0",
     )
     return entry

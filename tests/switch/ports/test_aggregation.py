@@ -146,6 +146,7 @@ class Running:
             epoch=str(EPOCH),
             result_group="2",
             parents="0",
+            first_chunk="0",
             run_bits="0",
         )
         entry.insert()
