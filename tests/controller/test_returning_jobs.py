@@ -328,3 +328,23 @@ def test_a_controller_that_starts_again_takes_jobs_back() -> None:
     pass_time(table, job, 10.0, 12.0 + AFTER_S)
     go_on(table, job, 23.0)
     assert job.placement.title == "s1"
+
+
+def test_a_controller_that_starts_again_leaves_ranks_that_sum_themselves_alone() -> None:
+    before = new_table()
+    job = running(before, ("inner",))
+    before.switches.lost("s1", 1.0)
+    freeze(before, job, 1.0)
+    before.tick(1.0)
+    go_on(before, job, 1.0)
+    epoch = job.placement.epoch
+    members = {(job.id, rank): record_of_member(known) for rank, known in job.members.items()}
+    saved = Saved(jobs={job.id: record_of(job)}, members=members, numbers=before.changes().numbers)
+    table = new_table(now=10.0, connected=False)
+    table.restore(saved, 10.0)
+    job = table.job(job.id)
+    assert (job.state, job.placement.aggregation, job.placement.epoch) == ("running", "inner", epoch)
+    table.switches.connected("s1")
+    pass_time(table, job, 10.0, 12.0 + AFTER_S)
+    go_on(table, job, 23.0)
+    assert job.placement.title == "s1"

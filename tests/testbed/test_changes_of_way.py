@@ -11,6 +11,8 @@ from dataclasses import replace
 import pytest
 
 from inagg_testbed.network.fabric import Fabric, SwitchPort
+from inagg_testbed.network.testbed import Testbed
+from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.network.workers import WorkerGroup
 from tests.testbed.conftest import OpenTestbed
 from tests.testbed.programs import PROGRAM, SUMS, launch, restart
@@ -161,6 +163,28 @@ def test_training_ends_over_gloo_where_nothing_else_is_left(
         outcome = outcome_of(group)
     assert (outcome.digest, outcome.to) == (undisturbed, ["the inner group"])
     assert {len(lines) for lines in outcome.warnings} == {1}
+
+
+@LONG
+def test_sums_go_on_over_gloo_where_no_udp_passes_between_hosts(open_network: OpenTestbed) -> None:
+    """Servers are tried beside the switch and at the registered addresses, and are silent."""
+    with open_network(hosts=4, link="100mbit", management=True) as testbed:
+        group = launch(testbed, UNTIL_BACK)
+        for host in range(1, 5):
+            refuse_udp(testbed, host)
+        testbed.kill("switch")
+        outcome = outcome_of(group)
+    assert (outcome.to[0], outcome.to[-1]) == ("4 servers", "the inner group")
+
+
+def refuse_udp(testbed: Testbed, host: int) -> None:
+    """Drop what comes to a host by UDP at its management interface."""
+    device = testbed.network.gloo_interface(host)
+    refused = f"iif {device} ipproto udp blackhole"
+    run_in_namespace(
+        testbed.network.pid_of(f"h{host}"),
+        f"ip rule add pref 100 lookup local; ip rule add pref 10 {refused}; ip rule del pref 0",
+    )
 
 
 @LONG

@@ -189,7 +189,7 @@ def test_a_rank_whose_server_fails_ends_the_job_with_the_reason(colocated: Testb
     assert time.monotonic() - began < MOST_S
     failures = caught.value.failures
     assert set(failures) == set(range(WORKERS))
-    assert f"the server in this process has ended: {COMPLAINT}" in failures[1]
+    assert f"the server in its process has ended: {COMPLAINT}" in failures[1]
     for rank in (0, 2):
         assert "rank 1 " in failures[rank]
         assert f"the server in its process has ended: {COMPLAINT}" in failures[rank]

@@ -94,9 +94,7 @@ class _Change:
         self._lost, self._why, self._over = lost, why, over
         self._here = _End(joined.udp, None)
         self._beside: _End | None = None
-        self._connected: tuple[int, Reducing] | None = (
-            None  # the epoch of a way, and the ranks connected for it
-        )
+        self._connected: tuple[int, Reducing] | None = None  # epoch of a way, and the ranks connected for it
 
     def _open_ends(self) -> None:
         """Have a server at each address at which this rank may be from now on."""

@@ -107,7 +107,7 @@ def test_a_rank_whose_server_fails_ends_the_job_for_all_with_the_reason() -> Non
     break_socket((HERE, own.udp_port))
     with pytest.raises(JobError) as caught:
         all_reduce(one, torch.ones(ELEMENTS), OPTIONS).wait()
-    assert str(caught.value).endswith(f"the server in this process has ended: {COMPLAINT}")
+    assert str(caught.value).endswith(f"the server in its process has ended: {COMPLAINT}")
     assert client.left_with == f"the server in its process has ended: {COMPLAINT}"
     one.leave()
 
