@@ -57,26 +57,35 @@ def judge_services(services: Sequence[NodeProcess], outcome: Outcome, before: di
 
 
 def attack_sums(
-    outcome: Outcome, folder: Path, attack: Callable[[Testbed, Ranks], str], *, link: str = "unshaped"
+    outcome: Outcome,
+    folder: Path,
+    attack: Callable[[Testbed, Ranks], str],
+    *,
+    link: str = "unshaped",
+    hosts: int = 3,
+    ranks: int = 2,
 ) -> Outcome:
-    """Two ranks sum while `attack` runs on a third host; `attack` returns the amount for the table. The ranks must go
-    on during the attack and after it, and end without error (protocol.md, 6: what others send changes nothing)."""
-    with besieged(outcome, folder, link=link) as testbed:
-        ranks = Ranks(testbed, 2)
+    """Ranks on the first hosts sum while `attack` runs on another host; `attack` returns the amount for the table.
+
+    The ranks must go on during the attack and after it, and end without error (protocol.md, 6: what others send changes
+    nothing).
+    """
+    with besieged(outcome, folder, hosts=hosts, link=link) as testbed:
+        summing = Ranks(testbed, ranks)
         try:
-            ranks.wait_for("joined")
-            ranks.go_on()
+            summing.wait_for("joined")
+            summing.go_on()
             began = time.monotonic()
-            outcome.amount = attack(testbed, ranks)
+            outcome.amount = attack(testbed, summing)
             outcome.seconds = time.monotonic() - began
-            ranks.go_on()
-            ranks.finish()
-            ranks.wait_ended(timeout_s=30)
+            summing.go_on()
+            summing.finish()
+            summing.wait_ended(timeout_s=30)
         except BrokenPromiseError as error:
             outcome.broken.append(str(error))
-        judge_ranks(ranks, outcome, may_fail=False)
+        judge_ranks(summing, outcome, may_fail=False)
         outcome.counters = refused(testbed)
-        ranks.stop()
+        summing.stop()
     return outcome
 
 
