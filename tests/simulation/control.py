@@ -9,7 +9,6 @@ from typing import Any
 from inagg_contract.aggregation import LEASED
 from inagg_contract.documents import JobServer, RegisteredWorker, ResultDocument, WayChange
 from inagg_controller.jobs.effects import Effect, Install, Remove
-from inagg_controller.jobs.epochs import KEY_BYTES, Epochs
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.planning import JobRequest
@@ -22,6 +21,7 @@ from tests.simulation.parts import SwitchBox
 from tests.simulation.scenario import Scenario
 
 NAME = "s1"
+_EPOCH = 100
 ON_PATH_LOSS = ("same", "other", "servers", "fail")
 
 
@@ -42,7 +42,7 @@ class Control:
             STAR,
             Limits(slot_versions=64),
             Policy(return_after_s=1.0),
-            epochs=Epochs(bytes(KEY_BYTES)),
+            first_epoch=_EPOCH * self._starts,
             now=now,
             words=4,
         )
@@ -116,10 +116,7 @@ class Control:
     def carry_out(self, effect: Effect, now: float) -> None:
         """Do it."""
         if isinstance(effect, Install):
-            (placement,) = (each for each in self.job.placements if each.epoch == effect.epoch)
-            self._box.install(
-                effect.job, effect.epoch, self.job.workers, self.job.slots, placement.first_chunk
-            )
+            self._box.install(effect.job, effect.epoch, self.job.workers, self.job.slots)
         elif isinstance(effect, Remove):
             self._box.remove(effect.epoch)
         self.table.switches.done(effect, now)
@@ -193,7 +190,6 @@ def way_of(job: Job, rank: int) -> Any:
     servers = () if share is None else share.seats
     return RegisteredWorker.model_construct(
         epoch=job.placement.epoch,
-        first_chunk=job.placement.first_chunk,
         rank=rank,
         servers=tuple(
             JobServer.model_construct(name=seat.name, ip="", udp_port=seat.udp_port, rank=seat.rank)

@@ -123,7 +123,7 @@ class Rank:
         way = yield from meeting.find_way()
         servers = len(way.servers)
         self._engine.go_on(
-            world.shape(way),
+            world.shape(way.epoch),
             rank=self.number,
             ways=servers or 1,
             ways_apart=servers > 0,
@@ -162,7 +162,7 @@ class Rank:
         if self._broken:
             raise CannotServeError(f"the server in the process of rank {self.number} has ended")
         world = self._world
-        world.ways.serve(world.shape(way), index, len(way.servers), way.epoch)
+        world.ways.serve(world.shape(way.epoch), index, len(way.servers), way.epoch)
         return True
 
     def _advance(self, answer: object, refused: ControllerRefusedError | None = None) -> None:

@@ -17,9 +17,7 @@ import numpy as np
 from inagg._core import Engine, JobShape, RetransmissionPolicy
 from inagg.errors import ControllerRefusedError
 from inagg_contract.aggregation import LEASED
-from inagg_contract.documents import RegisteredWorker
 from inagg_controller.errors import RequestError
-from inagg_controller.jobs.placement import Placement
 from inagg_simulator import reference
 from tests.conformance.examples import WORDS
 from tests.conformance.jobs import P4Jobs
@@ -72,7 +70,7 @@ class World:
     def _engine(self, rank: int) -> Clocked:
         drift = self.scenario.drift * self.draws.uniform(-1, 1)
         engine = Engine(
-            self.shape(self.control.job.placement),
+            self.shape(self.control.job.placement.epoch),
             rank=rank,
             ways=1 if self.scenario.kind == LEASED else self.scenario_servers,
             ways_apart=self.scenario.kind != LEASED,
@@ -94,16 +92,15 @@ class World:
             control.carry_out(effect, 0.0)
         if (share := job.placement.servers) is not None:
             for index, seat in enumerate(share.seats):
-                self.ways.serve(self.shape(job.placement), index, share.count, job.placement.epoch)
+                self.ways.serve(self.shape(job.placement.epoch), index, share.count, job.placement.epoch)
                 assert seat.rank is not None
                 control.serving(seat.rank, 0.0)
         assert job.state == "running"
         control.save()
 
-    def shape(self, way: Placement | RegisteredWorker) -> JobShape:
-        """The job on a way."""
-        scenario = self.scenario
-        return shape_of(self.control.job.id, way.epoch, way.first_chunk, scenario.slots, scenario.workers)
+    def shape(self, epoch: int) -> JobShape:
+        """The job on the way of an epoch."""
+        return shape_of(self.control.job.id, epoch, self.scenario.slots, self.scenario.workers)
 
     # --- time
 
