@@ -10,23 +10,23 @@ from multiprocessing import get_context
 
 from rich.progress import Progress
 
-from tests.conformance.jobs import P4Jobs
 from tests.simulation.runs import failure_of, run, shrunk
 from tests.simulation.scenario import Scenario
+from tests.simulation.switches import Programs
 
 _AT_ONCE = 100  # seeds that a process runs at a time
 
 
 def tell(seed: int) -> None:
     """Shrink a seed that fails, and print its story."""
-    p4 = P4Jobs()
+    programs = Programs()
     scenario = Scenario.drawn(seed)
-    failure = failure_of(scenario, p4)
+    failure = failure_of(scenario, programs)
     if failure is None:
         print(f"seed {seed} does not fail when it is run alone")
     else:
-        print(shrunk(scenario, failure, p4)[1])
-    p4.program.close()
+        print(shrunk(scenario, failure, programs)[1])
+    programs.close()
 
 
 def main() -> int:

@@ -1,106 +1,131 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a scenario: the job's ranks sum while faults hit the parts, and leave.
+"""Runs a scenario: the ranks of jobs sum while faults hit the parts, and leave.
 
-The engines, the P4 program, the servers, the ranks' meetings and the job table are the real ones; only the order and
-the times of events are drawn. After each event no sum is wrong or delivered twice, and at the end the job has finished
-and everything is free.
+The engines, the P4 program with the controller's entries, the servers, the ranks' meetings and the job table are the
+real ones; only the order and the times of events are drawn. After each event no sum is wrong or delivered twice, and at
+the end the jobs have finished and everything is free.
 """
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from inagg._core import Engine, JobShape, RetransmissionPolicy
+from inagg._core import Engine
 from inagg.errors import ControllerRefusedError
-from inagg_contract.aggregation import LEASED
 from inagg_controller.errors import RequestError
+from inagg_controller.jobs.job import Job, holding
 from inagg_simulator import reference
 from tests.conformance.examples import WORDS
-from tests.conformance.jobs import P4Jobs
-from tests.simulation.control import NAME, Control
-from tests.simulation.parts import AllWays, Clocked, Links, SwitchBox, shape_of
+from tests.simulation.control import Control
+from tests.simulation.faults import strike
+from tests.simulation.links import POLICY, Clocked, Links
 from tests.simulation.ranks import Rank
-from tests.simulation.scenario import Fault, Scenario
+from tests.simulation.registered import RegisteredServer
+from tests.simulation.scenario import Scenario
+from tests.simulation.switches import Programs
+from tests.simulation.topology import topology_of
+from tests.simulation.ways import Way, way_of_rank
+from tests.simulation.wires import Wires
 
 _Answer = TypeVar("_Answer")
 
 # A request takes so long each way, at most, and is repeated after this time without an answer.
 _TRIP_S, _PATIENCE_S = 0.02, 1.5
 _TICK_S, _WRITE_S = 0.1, 0.005
-# A way that is silent for so long is reported.
-_SILENT_S = 2.0
 _END_S = 120.0
+# How a job fails that has lost a registered server when a rank had left it.
+_SERVER_LOST = re.compile(
+    r"server \S+ (was started again: the sums in its memory are gone|no longer serves it|"
+    r"at \S+ was lost: no heartbeat for 5 s)"
+)
+# How a collective fails after a packet was damaged.
+_DAMAGE = ("checksum", "kind_mismatch")
 
 
 class WorldError(AssertionError):
     """Something happened that must not. The message has the story."""
 
 
+class Process(Protocol):
+    """What asks the controller. link: of its host."""
+
+    @property
+    def link(self) -> int: ...
+
+
 class World:
     """network: has the time, and the packets. control: the controller. story: what has happened, in lines. seen: how
-    often ranks have gone on where, have filled results in, and jobs have done what else is rare."""
+    often ranks have gone on where, have filled results in, and jobs have done what else is rare. cut_off: the links of
+    hosts that do not reach the controller."""
 
-    def __init__(self, scenario: Scenario, p4: P4Jobs) -> None:
+    def __init__(self, scenario: Scenario, programs: Programs) -> None:
         self.scenario = scenario
         self.story: list[str] = []
         self.seen: Counter[str] = Counter()
         self.draws = random.Random(scenario.seed)
-        self.box = SwitchBox(p4 if scenario.p4 else None)
-        self.ways = AllWays(self.box, scenario.slots, scenario.workers)
-        self.control = Control(scenario, self.box, self.tell)
-        self._cut_off: set[int] = set()
-        self._driving = False
-        self._checked = [0] * scenario.workers
+        self.cut_off: set[int] = set()
+        self._driving = self._over = False
+        self._checked = [0] * sum(scenario.workers)
         draws = np.random.default_rng(scenario.seed)
         inputs = [
-            draws.standard_normal((scenario.workers, size), dtype=np.float32) for size in scenario.sizes
+            [draws.standard_normal((workers, size), dtype=np.float32) for size in scenario.sizes]
+            for workers in scenario.workers
         ]
-        self._right = [reference.all_reduce_array(each, lane_bits=32, words=WORDS) for each in inputs]
-        engines = [self._engine(rank) for rank in range(scenario.workers)]
-        self.network = Links(engines, self.ways, scenario.impairment, self.draws)
-        self._begin()
-        self.ranks = [
-            Rank(self, rank, engine, [each[rank] for each in inputs]) for rank, engine in enumerate(engines)
+        self._right = [
+            [reference.all_reduce_array(one, lane_bits=32, words=WORDS) for one in each] for each in inputs
         ]
-
-    def _engine(self, rank: int) -> Clocked:
-        drift = self.scenario.drift * self.draws.uniform(-1, 1)
-        engine = Engine(
-            self.shape(self.control.job.placement.epoch),
-            rank=rank,
-            ways=1 if self.scenario.kind == LEASED else self.scenario_servers,
-            ways_apart=self.scenario.kind != LEASED,
-            policy=RetransmissionPolicy(silent_s=_SILENT_S),
-            outlasts_silence=True,
+        self.wires = Wires(topology_of(scenario), sum(scenario.workers), programs)
+        self.control = Control(scenario, self.wires, self.tell)
+        self.servers = [RegisteredServer(self, number) for number in range(scenario.servers)]
+        self.control.create_jobs()
+        ways = [
+            (index, self._way(job, rank))
+            for index, job in enumerate(self.control.jobs)
+            for rank in range(job.workers)
+        ]
+        engines = [self._engine(way) for _, way in ways]
+        self.network = Links(
+            engines,
+            self.wires,
+            scenario.impairment,
+            self.draws,
+            lambda link, out: self.ranks[link].frame(out),
         )
+        self.ranks = [
+            Rank(self, index, way, link, engine, [each[way.rank] for each in inputs[index]])
+            for link, ((index, way), engine) in enumerate(zip(ways, engines, strict=True))
+        ]
+        self._begin()
+
+    def _way(self, job: Job, rank: int) -> Way:
+        way = way_of_rank(job, rank, self.wires.topology)
+        assert way is not None
+        return way
+
+    def _engine(self, way: Way) -> Clocked:
+        drift = self.scenario.drift * self.draws.uniform(-1, 1)
+        engine = Engine(way.shape, policy=POLICY, outlasts_silence=True, **way.engine())
         return Clocked(engine, 1 + drift, self.draws.uniform(0, 1000) if drift else 0.0)
 
-    @property
-    def scenario_servers(self) -> int:
-        """How many servers the first way has."""
-        share = self.control.job.placement.servers
-        return 1 if share is None else share.count
-
     def _begin(self) -> None:
-        """Have the job run."""
-        control, job = self.control, self.control.job
-        while (effect := control.next_effect()) is not None:
-            control.carry_out(effect, 0.0)
-        if (share := job.placement.servers) is not None:
-            for index, seat in enumerate(share.seats):
-                self.ways.serve(self.shape(job.placement.epoch), index, share.count, job.placement.epoch)
-                assert seat.rank is not None
-                control.serving(seat.rank, 0.0)
-        assert job.state == "running"
+        """Have the jobs run."""
+        control = self.control
+        while (write := control.next_write()) is not None:
+            control.write(*write, 0.0)
+        for rank in self.ranks:
+            share = rank.job.placement.servers
+            if share is not None and share.serves(rank.number):
+                rank.serve(self._way(rank.job, rank.number), rank.number)
+                control.serving(rank.job.id, rank.number, 0.0)
+        for server in self.servers:
+            server.serve_at_once()
+        assert all(job.state == "running" for job in control.jobs)
         control.save()
-
-    def shape(self, epoch: int) -> JobShape:
-        """The job on the way of an epoch."""
-        return shape_of(self.control.job.id, epoch, self.scenario.slots, self.scenario.workers)
 
     # --- time
 
@@ -116,106 +141,156 @@ class World:
         raise WorldError("\n".join([what, f"seed {self.scenario.seed}: {self.scenario}", *self.story]))
 
     def at(self, time: float, action: Callable[[], object]) -> None:
-        """Do something at a time, which no rank does."""
+        """Do something at a time, which no process does."""
         self.network.plan(time, 0, lambda _: action())
 
-    def later(self, rank: int, seconds: float, action: Callable[[], object]) -> None:
-        """Do something after a time, in a rank's process; later if it stands still then."""
+    def later(self, process: Process, seconds: float, action: Callable[[], object]) -> None:
+        """Do something after a time, in a process; later if it stands still then."""
+        engine = process.link if process.link < len(self._checked) else 0
 
         def act(_: object) -> None:
-            until = self.network.still.get(rank, 0.0)
+            until = self.network.still.get(process.link, 0.0)
             if self.network.now < until:
-                self.network.plan(until, rank, act)
+                self.network.plan(until, engine, act)
             else:
                 action()
 
-        self.network.plan(self.network.now + seconds, rank, act)
+        self.network.plan(self.network.now + seconds, engine, act)
 
     def run(self) -> None:
         """Run to the end. Raises WorldError."""
+        try:
+            self._run()
+        finally:
+            self.wires.close()
+
+    def _run(self) -> None:
         for rank in self.ranks:
-            self.later(rank.number, self.draws.uniform(0, 0.1), rank.submit)
-            self.later(rank.number, self.draws.uniform(0, 0.5), rank.beat)
+            self.later(rank, self.draws.uniform(0, 0.1), rank.submit)
+            self.later(rank, self.draws.uniform(0, 0.5), rank.beat)
+        for server in self.servers:
+            self.later(server, self.draws.uniform(0, 0.5), server.beat)
         for fault in self.scenario.faults:
-            self.at(fault.at, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+            self.at(fault.at, lambda fault=fault: strike(self, fault))  # type: ignore[misc]
         self.at(_TICK_S, self._tick)
-        while not self._done():
+        while not self._over:
             if not self.network.step():
                 self.fail("nothing is left to happen")
+            self.wires.now = self.network.now
             if self.network.now > _END_S:
                 self.fail(f"not done after {_END_S} s; completed: {self.network.completed}")
-            self._check()
+            if self.network.news:
+                self._check()
+        self._check_end()
+
+    # --- what must hold
 
     def _done(self) -> bool:
-        job, table = self.control.job, self.control.table
-        idle = self.control.alive and not job.holds_resources and not table.switches.effects
-        return idle and (job.state == "finished" or (job.state == "failed" and self._may_fail()))
+        control = self.control
+        return (
+            control.alive
+            and all(job.ended and not job.holds_resources for job in control.jobs)
+            and control.idle
+        )
 
-    def _may_fail(self) -> bool:
-        """Whether the job cannot change its way: a rank has left it, perhaps with results that others lack."""
-        return bool(self.control.job.left)
+    def _may_fail(self, job: Job) -> bool:
+        """Whether the protocol names the reason for which a job has failed: it has lost its way when a rank had left it
+        (7.6), or a packet was damaged (9)."""
+        reason = job.reason or ""
+        lost = reason in self.control.losses or _SERVER_LOST.fullmatch(reason) is not None
+        gave_up = [rank.gave_up for rank in self.ranks if rank.job is job and rank.gave_up]
+        return (bool(job.left) and lost) or any(why in reason for why in gave_up)
 
-    def job_failed(self, reason: str | None) -> None:
-        """A rank learns that the job has failed."""
+    def job_failed(self, rank: Rank, reason: str | None) -> None:
+        """A rank learns that its job has failed."""
         self.seen["failed"] += 1
-        if not self._may_fail():
-            self.fail(f"the job has failed: {reason}")
+        if not self._may_fail(rank.job):
+            self.fail(f"{rank.title}: the job has failed: {reason}")
 
     def _check(self) -> None:
         """What must hold after each event."""
-        for rank, done in self.network.completed.items():
-            for ticket in done[self._checked[rank] :]:
-                self._checked[rank] += 1
-                self._check_sum(rank, ticket)
+        for link in self.network.news:
+            done = self.network.completed[link]
+            for ticket in done[self._checked[link] :]:
+                self._checked[link] += 1
+                self._check_sum(link, ticket)
                 if done.count(ticket) > 1:
-                    self.fail(f"rank {rank}: sum {ticket} is done twice")
-        if self.network.failure is not None:
-            self.fail(str(self.network.failure))
+                    self.fail(f"{self.ranks[link].title}: sum {ticket} is done twice")
+            failure = self.network.failures.get(link)
+            if failure is not None and not self.ranks[link].gave_up:
+                if failure.code not in _DAMAGE or not self.network.damaged:
+                    self.fail(f"{self.ranks[link].title}: {failure}")
+                self.ranks[link].give_up(failure)
+        self.network.news.clear()
 
-    def _check_sum(self, rank: int, ticket: int) -> None:
-        found, right = self.ranks[rank].sums[ticket - 1], self._right[ticket - 1]
+    def _check_sum(self, link: int, ticket: int) -> None:
+        rank = self.ranks[link]
+        found, right = rank.sums[ticket - 1], self._right[rank.job_index][ticket - 1]
         if not np.array_equal(found.view(np.uint32), right.view(np.uint32)):
-            self.fail(f"rank {rank}: sum {ticket} is wrong")
+            self.fail(f"{rank.title}: sum {ticket} is wrong")
 
     def _check_leases(self) -> None:
-        pool = self.control.table.switches.pools[NAME]
-        held = [
-            each.leases[NAME]
-            for job in self.control.table.jobs.values()
-            for each in job.placements
-            if not each.freed and NAME in each.leases
-        ]
-        if pool.leases != tuple(sorted(held, key=lambda lease: lease.base)):
-            self.fail(f"the leases are {pool.leases}, and placements have {held}")
+        """In each switch what is leased, and what has entries, is a placement's that still holds it."""
+        held = holding(self.control.table.jobs.values())
+        for name, pool in self.control.table.switches.pools.items():
+            leases = [each.leases[name] for each in held if name in each.leases]
+            if pool.leases != tuple(sorted(leases, key=lambda lease: lease.base)):
+                self.fail(f"{name}: the leases are {pool.leases}, and placements have {leases}")
+
+    def _check_end(self) -> None:
+        """Nothing of the jobs is left, and the sums of finished jobs are done."""
+        for job in self.control.jobs:
+            if job.state == "failed" and not self._may_fail(job):
+                self.fail(f"{job.title} has failed: {job.reason}")
+        for name, box in self.wires.boxes.items():
+            if box.entities:
+                self.fail(f"{name} still has {len(box.entities)} entries of jobs")
+        for server in self.control.table.servers.by_name.values():
+            if server.free != server.memory:
+                self.fail(f"{server.name} has memory leased to {list(server.leases)}")
+        for rank in self.ranks:
+            done = self.network.completed[rank.link]
+            if rank.job.state == "finished" and len(done) < len(rank.sums):
+                self.fail(f"{rank.title} has done {done} when the job has finished")
+
+    def reaches_switch(self, rank: Rank) -> bool:
+        """Whether the switch of a rank's host answers its pings."""
+        switch = self.wires.topology.hosts[rank.link].place.switch
+        return self.wires.boxes[switch].works and rank.link not in self.network.cut
 
     # --- the controller
 
     def _tick(self) -> None:
         if self.control.alive:
-            with self._deciding():
+            with self.deciding():
+                self.control.watch_links(self.network.now)
                 self.control.table.tick(self.network.now)
+        self._over = self._done()
         self.at(self.network.now + _TICK_S, self._tick)
 
     @contextmanager
-    def _deciding(self) -> Iterator[None]:
+    def deciding(self) -> Iterator[None]:
         """The controller decides something in the block. It saves it, and then has it done."""
         yield
         self.control.save()
         self._check_leases()
+        self.drive_soon()
+
+    def drive_soon(self) -> None:
+        """The controller writes to switches what is to be written."""
         if not self._driving:
             self._driving = True
             self.at(self.network.now + _WRITE_S, self._drive)
 
     def _drive(self) -> None:
         self._driving = False
-        if not self.control.alive or (effect := self.control.next_effect()) is None:
-            return
-        with self._deciding():
-            self.control.carry_out(effect, self.network.now)
+        if self.control.alive and (write := self.control.next_write()) is not None:
+            with self.deciding():
+                self.control.write(*write, self.network.now)
 
     def ask(
         self,
-        rank: Rank,
+        process: Process,
         do: Callable[[float], _Answer],
         answered: Callable[[_Answer], None] = lambda _: None,
         refused: Callable[[ControllerRefusedError], None] = lambda _: None,
@@ -226,10 +301,10 @@ class World:
 
         def again() -> None:
             if repeat:
-                self.later(rank.number, _PATIENCE_S, send)
+                self.later(process, _PATIENCE_S, send)
 
         def passes() -> bool:
-            return self.control.alive and rank.number not in self._cut_off
+            return self.control.alive and process.link not in self.cut_off
 
         def arrive() -> None:
             if not passes():
@@ -237,7 +312,7 @@ class World:
                 return
             back: Callable[[], None]
             try:
-                with self._deciding():
+                with self.deciding():
                     answer = do(self.network.now)
             except RequestError as error:
                 problem = ControllerRefusedError(
@@ -247,7 +322,7 @@ class World:
             else:
                 back = lambda: answered(answer)  # noqa: E731
             if passes():
-                self.later(rank.number, self.draws.uniform(0, _TRIP_S), back)
+                self.later(process, self.draws.uniform(0, _TRIP_S), back)
             else:
                 again()
 
@@ -255,58 +330,3 @@ class World:
             self.at(self.network.now + self.draws.uniform(0, _TRIP_S), arrive)
 
         send()
-
-    # --- faults
-
-    def _strike(self, fault: Fault) -> None:
-        self.tell(str(fault).partition(" s ")[2])
-        end = self.network.now + fault.seconds
-        rank = self.ranks[fault.rank]
-        if fault.kind == "switch dies":
-            self.box.die()
-            self.at(self.network.now + 0.05, self._miss_switch)
-            self.at(end, self._start_switch)
-        elif fault.kind == "switch stops":
-            self.box.still = True
-            self.at(end, self._continue_switch)
-        elif fault.kind == "controller dies":
-            self.control.die()
-            self.at(end, self._start_controller)
-        elif fault.kind == "server ends":
-            rank.break_server()
-        elif fault.kind == "suspicion":
-            rank.suspect()
-        elif fault.kind == "rank stops":
-            self.network.still[fault.rank] = end
-        elif fault.kind == "link is cut":
-            self.network.cut.add(fault.rank)
-            self.at(end, lambda: self.network.cut.discard(fault.rank))
-        else:
-            self._cut_off.add(fault.rank)
-            self.at(end, lambda: self._cut_off.discard(fault.rank))
-
-    def _miss_switch(self) -> None:
-        if self.control.alive and not self.box.alive:
-            with self._deciding():
-                self.control.table.switches.lost(NAME, self.network.now)
-
-    def _start_switch(self) -> None:
-        self.tell("the switch starts again")
-        self._miss_switch()
-        self.box.alive = True
-        if self.control.alive:
-            with self._deciding():
-                self.control.table.switches.connected(NAME)
-                self.control.table.changing.advance_all(self.network.now)
-
-    def _continue_switch(self) -> None:
-        self.box.still = False
-        with self._deciding():
-            pass
-
-    def _start_controller(self) -> None:
-        if self.control.alive:
-            return
-        self.tell("the controller starts again")
-        with self._deciding():
-            self.control.start(self.network.now)
