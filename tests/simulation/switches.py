@@ -17,8 +17,8 @@ from inagg_switch.switch import Switch
 from tests.conformance.examples import WORDS
 
 SLOT_VERSIONS, SHARED_SLOTS = 64, 16
-# What says whose a slot is: no job has the epoch 0, nor the number 0.
-_REGISTERS = ("epoch", "owner")
+# What says whose a slot is, and since when.
+_REGISTERS = ("epoch", "chunk", "members", "final", "owner", "time")
 
 
 class Program:
