@@ -67,11 +67,15 @@ class RegisteredServer:
     def beat(self) -> None:
         """Send a heartbeat, obey its answer, and send the next one."""
         starts, world = self._starts, self._world
+
+        def lives() -> bool:
+            return starts == self._starts
+
         if self._instance is None:
-            world.ask(self, self._register, partial(self._registered, starts), repeat=True)
+            world.ask(self, self._register, partial(self._registered, starts), repeat=True, lives=lives)
         else:
             heard, unknown = partial(self._obey, starts), partial(self._unknown, starts)
-            world.ask(self, self._heartbeat, heard, lambda _: unknown(), repeat=True)
+            world.ask(self, self._heartbeat, heard, unknown, repeat=True, lives=lives)
 
     def _beat_again(self, starts: int) -> None:
         if starts == self._starts:
@@ -108,7 +112,7 @@ class RegisteredServer:
         pause = self._world.draws.uniform(0.9, 1.1) * _BEAT_S
         self._world.later(self, pause, partial(self._beat_again, starts))
 
-    def _unknown(self, starts: int) -> None:
+    def _unknown(self, starts: int, _: object) -> None:
         """The controller does not know it any more, so its jobs have ended."""
         if starts == self._starts:
             self._server.jobs.clear()

@@ -296,18 +296,20 @@ class World:
         refused: Callable[[ControllerRefusedError], None] = lambda _: None,
         *,
         repeat: bool = False,
+        lives: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Make a request to the controller. do: what it does then. repeat: until an answer comes."""
+        """Make a request to the controller. do: what it does then. repeat: until an answer comes. lives: whether the
+        process that asks does."""
 
         def again() -> None:
-            if repeat:
+            if repeat and lives():
                 self.later(process, _PATIENCE_S, send)
 
         def passes() -> bool:
             return self.control.alive and process.link not in self.cut_off
 
         def arrive() -> None:
-            if not passes():
+            if not passes() or not lives():
                 again()
                 return
             back: Callable[[], None]
