@@ -92,7 +92,10 @@ class Server:
         home = [] if served.home is None else [Hop(links[served.home], False, left)]
         if receiver is None:
             return [self._frame(relay, left), *home]
-        return home if receiver == served.home else [self._frame(self._ranks.stations[links[receiver]], left)]
+        station = self._ranks.stations[links[receiver]]
+        if station.ip == self.station.ip:  # it does not leave the host
+            return [Hop(links[receiver], False, left)]
+        return [self._frame(station, left)]
 
     def _frame(self, to: Station, left: bytes) -> Hop:
         return Hop(self.link, True, headers(self.station, to, len(left)) + left)
