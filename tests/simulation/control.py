@@ -11,6 +11,7 @@ from inagg_contract.documents import ResultDocument, WayChange
 from inagg_controller.errors import UnavailableError
 from inagg_controller.fabric.topology import Link
 from inagg_controller.jobs.effects import Effect, Install, Regroup
+from inagg_controller.jobs.epochs import KEY_BYTES, Epochs
 from inagg_controller.jobs.job import Job, Registered
 from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.planning import JobRequest
@@ -24,7 +25,6 @@ from tests.simulation.switches import SHARED_SLOTS, SLOT_VERSIONS, SwitchBox
 from tests.simulation.ways import way_of_rank
 from tests.simulation.wires import SERVER_PORT, WORKER_PORT, Wires
 
-_EPOCH = 100
 MULTICAST = 0xEFC0_0000
 ON_PATH_LOSS = ("same", "other", "servers", "fail")
 # A link that passes no beacon for so long is down.
@@ -55,7 +55,7 @@ class Control:
             self._wires.topology,
             Limits(slot_versions=SLOT_VERSIONS, shared_slots=SHARED_SLOTS, host_share=1.0),
             Policy(return_after_s=1.0),
-            first_epoch=_EPOCH * self._starts,
+            epochs=Epochs(bytes(KEY_BYTES)),
             now=now,
             words=1,
             multicast=MULTICAST,
@@ -149,6 +149,8 @@ class Control:
         self._saved = replace(changes, jobs=jobs, members=members)
         for notice in self.table.take_notices():
             self._tell(f"controller: {notice}")
+        for box in self._wires.boxes.values():
+            box.forward(self.table.switches.ordinary)
 
     # --- switches and the links between them
 

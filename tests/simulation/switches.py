@@ -3,10 +3,10 @@
 
 from collections.abc import Iterable
 
+from inagg_controller.fabric.ordinary import OrdinaryTree
 from inagg_controller.fabric.topology import SwitchNode, Topology
 from inagg_controller.switch.entries import (
     Entity,
-    MulticastGroup,
     TableEntry,
     aggregator_entries,
     binding_entries,
@@ -63,17 +63,25 @@ class SwitchBox:
         self.entities: set[Entity] = set()
         self._program = program
         self._used = False
-        self._base: list[Entity] = [
-            *binding_entries(topology.bindings(node.name)),
-            *aggregator_entries(node.ip, node.mac),
-            flood_group(topology.flooded(node.name)),
-        ]
-        self._write(self._base)
+        self._base: list[Entity] = [*aggregator_entries(node.ip, node.mac)]
+        self._tree = OrdinaryTree.shortest(topology)
+        self.start()
 
     @property
     def works(self) -> bool:
         """Whether it passes packets and answers."""
         return self.alive and not self.still
+
+    def forward(self, tree: OrdinaryTree) -> None:
+        """Forward ordinary traffic by a tree from now on, if it runs and is told."""
+        if self.works and tree is not self._tree:
+            self._erase(self._ordinary())
+            self._tree = tree
+            self._write(self._ordinary())
+
+    def _ordinary(self) -> list[Entity]:
+        tree = self._tree
+        return [*binding_entries(tree.bindings(self.name)), flood_group(tree.flooded(self.name))]
 
     def insert(self, entities: Iterable[Entity]) -> None:
         """Insert entries of a job."""
@@ -95,11 +103,11 @@ class SwitchBox:
     def start(self) -> None:
         """It starts, and has what a switch needs before any job."""
         self.alive = True
-        self._write(self._base)
+        self._write([*self._base, *self._ordinary()])
 
     def close(self) -> None:
         """Leave the program as a switch has it that has just started."""
-        self._erase([*self.entities, *(self._base if self.alive else ())])
+        self._erase([*self.entities, *([*self._base, *self._ordinary()] if self.alive else ())])
         self.entities.clear()
         if self._used:
             self._program.empty_slots()
@@ -118,12 +126,12 @@ class SwitchBox:
                 self._program.switch.insert(
                     entity.table, dict(entity.match), entity.action, dict(entity.params)
                 )
-            else:
+            elif entity.replicas:
                 self._program.switch.multicast_group(entity.group, entity.replicas)
 
     def _erase(self, entities: Iterable[Entity]) -> None:
         for entity in entities:
-            if isinstance(entity, MulticastGroup):
-                self._program.switch.multicast_group(entity.group, ())
-            else:
+            if isinstance(entity, TableEntry):
                 self._program.switch.delete(entity.table, dict(entity.match))
+            elif entity.replicas:
+                self._program.switch.multicast_group(entity.group, ())

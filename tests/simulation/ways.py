@@ -6,7 +6,7 @@ from typing import Any
 
 from inagg._core import JobShape
 from inagg_contract.addresses import format_ip, format_mac
-from inagg_contract.aggregation import LEASED, SERVER, Aggregation
+from inagg_contract.aggregation import LEASED, SERVER, Summing
 from inagg_contract.constants import INAGG_PORT
 from inagg_contract.sizes import way_of
 from inagg_controller.fabric.topology import SwitchNode, Topology
@@ -29,7 +29,7 @@ class Way:
     shape: JobShape
     slots: int
     rank: int
-    aggregation: Aggregation
+    aggregation: Summing
     servers: tuple[Seat, ...]
     homes: tuple[int, ...]
     roots: int
@@ -68,7 +68,12 @@ class Way:
 def shape_of(job: Job) -> JobShape:
     """The job on its present way."""
     return JobShape(
-        number=job.id, epoch=job.placement.epoch, slots=job.slots, words=WORDS, workers=job.workers
+        number=job.id,
+        epoch=job.placement.epoch,
+        first_chunk=job.placement.first_chunk,
+        slots=job.slots,
+        words=WORDS,
+        workers=job.workers,
     )
 
 
