@@ -7,6 +7,7 @@ Sums that the switch can do go through it (docs/backend.md has the list). All ot
 import atexit
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -33,11 +34,12 @@ from inagg.inner.scaling import scale_for_sum
 from inagg.loading import loading_s, watch_loaders
 from inagg.lone_training import TrainingWatch
 from inagg.membership.alone import Alone
-from inagg.membership.assembly import Assembly
+from inagg.membership.assembly import ABORTED, Assembly
 from inagg.membership.assembly import describe as describe_error
-from inagg.membership.formations import Formations
+from inagg.membership.formations import ADVICE, Formations, by_rank, number_of
 from inagg.membership.interface import source_address
 from inagg.membership.session import Session
+from inagg.membership.store import NEW_GROUP
 from inagg.membership.unformed import Unformed
 from inagg.options import LaneBits, Options
 from inagg.overloads import in_one_form
@@ -114,42 +116,66 @@ class ProcessGroup(ForwardingGroup):
         self._why_inner = ""
         self._reports: Reports | None = None
         self._formations = Formations(store, rank)
+        self._reforming = threading.Lock()  # guards the next one
+        self._aborted: threading.Event | None = None  # while `reconfigure` runs: whether it shall give up
         living.add(self)
         if formed:
             self._form(store, rank, size, timeout)
         else:
             self._session = Unformed("the group has no members yet: call reconfigure first", rank)
 
-    def _form(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
-        """Connect the ranks that share the store, and have them join a job. See the class for arguments and errors."""
+    def _form(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        advice: str = NEW_GROUP,
+        aborted: threading.Event | None = None,
+    ) -> None:
+        """Connect the ranks that share the store, and have them join a job. See the class for arguments and errors.
+
+        advice, aborted: of `Assembly`. Until the group is formed, its collectives, which other threads may call, fail.
+        """
         options = self._options
-        self._session = self._switch = self._reports = None
+        self._session = Unformed("the group is being formed", rank)
+        self._switch = self._reports = None
         self._why_inner = ""
         if size == 1:
-            ranks = Assembly(HashStore(), rank, size, timeout)
+            ranks = Assembly(HashStore(), rank, size, timeout, aborted=aborted)
+            ranks.check_aborted()
             self.form_inner(ranks, ranks.inner_store, "127.0.0.1", options.inner_cuda)
-            self._session = Alone()
-            self._switch = OwnSums(self._session, options, self.tally)
+            alone = Alone()
+            self._switch = OwnSums(alone, options, self.tally)
+            self._session = alone
             self._mark = RankMark()
             return
         try:
-            with Assembly(store, rank, size, timeout, options.own_host_name) as ranks:
+            with Assembly(store, rank, size, timeout, options.own_host_name, advice, aborted) as ranks:
+                ranks.check_aborted()
                 self.form_inner(ranks, ranks.inner_store, _gloo_address(options), options.inner_cuda)
-                joined = self._without_job or join_or_fall_back(ranks, self, options, self._on_failure)
-                if isinstance(joined, Session):
-                    self._session = joined
-                    joined.watch(self._connections.silent, self._connections.ended, self._connections.rtt_s)
-                    address, host = _gloo_address(options), options.own_host_name
-                    joined.may_sum_alone(partial(GlooRounds, self._store, rank, size, address, host))
-                    self._switch = SwitchCollectives(joined.sums, size, options, self.tally)
-                else:
-                    self._why_inner = joined
-                    own = partial(_waited, self.tally, self._connections, options.own_host_name, loading_s())
-                    self._reports = Reports(self._store, rank, size, own)
+                self._begin_sums(
+                    self._without_job or join_or_fall_back(ranks, self, options, self._on_failure)
+                )
         except BaseException:
             self.end_inner()
             raise
         self._mark = RankMark()
+
+    def _begin_sums(self, joined: Session | str) -> None:
+        """The group is formed. joined: its job, or why it has none."""
+        options, size = self._options, self.size()
+        if isinstance(joined, Session):
+            joined.watch(self._connections.silent, self._connections.ended, self._connections.rtt_s)
+            address, host = _gloo_address(options), options.own_host_name
+            joined.may_sum_alone(partial(GlooRounds, self._store, self.rank(), size, address, host))
+            self._switch = SwitchCollectives(joined.sums, size, options, self.tally)
+            self._session = joined  # last: until then collectives fail
+            return
+        self._why_inner = joined
+        own = partial(_waited, self.tally, self._connections, options.own_host_name, loading_s())
+        self._reports = Reports(self._store, self.rank(), size, own)
+        self._session = None
 
     splits = 0  # calls of torch.distributed.split_group
 
@@ -433,16 +459,25 @@ class ProcessGroup(ForwardingGroup):
     def abort(self) -> None:
         """End the job for all ranks at once. Their unfinished collectives fail.
 
-        `reconfigure` can form the group again.
+        A `reconfigure` under way in another thread gives up, and raises a JobError here and at the other ranks. A later
+        one can form the group again. In a forked child `abort` does nothing: the parent is still a member.
         """
+        if os.getpid() != self._made_by:
+            return
         self._end_callers()
-        if self._session is not None:
-            self._session.fail("aborted the group")
-        if self._inner is not None:
-            self._inner.abort()
+        with self._reforming:
+            if self._aborted is not None:
+                self._aborted.set()
+        session, inner = self._session, self._inner
+        if isinstance(session, Unformed):
+            return
+        if session is not None:
+            session.fail(ABORTED)
+        if inner is not None:
+            inner.abort()
         self._break_off()  # gloo's abort does not end collectives under way
-        if self._session is not None:
-            self._session.close()  # after abort, a program does not have to call shutdown
+        if session is not None:
+            session.close()  # after abort, a program does not have to call shutdown
         self._unmark()
 
     def _end_callers(self) -> None:
@@ -477,19 +512,39 @@ class ProcessGroup(ForwardingGroup):
             A work that is done.
 
         Raises:
-            ConfigurationError: there are no handles, this rank's is missing, or one is there twice or not inagg's; or
-                several ranks need a controller, and the options name none. The group is as it was.
+            ConfigurationError: there are no handles, this rank's is missing, or one is there twice or not inagg's; an
+                argument is of another type; or several ranks need a controller, and the options name none. The group is
+                as it was.
             JobError: the uuid was used before. The group is as it was.
             InaggError, DistStoreError: the ranks could not form the group. It does no collective until they can, with
                 another uuid.
         """
-        options = type(self._options).resolve(self._options, ranks=len(opts.handles))
-        store, rank, size = self._formations.begin(opts.uuid, opts.handles)
-        timeout, was = timedelta(seconds=self.timeout_s), (self._rank, self._size)
-        self._part()
-        self._options = options
+        uuid, members, patience = number_of(opts.uuid), by_rank(opts.handles), opts.timeout
+        if not isinstance(patience, timedelta | None):
+            raise ConfigurationError(
+                f"reconfigure needs a timedelta or None as its timeout, got {patience!r}"
+            )
+        options = type(self._options).resolve(self._options, ranks=len(members))
+        store, rank, size = self._formations.begin(uuid, members)
+        aborted = self._aborted = threading.Event()
         try:
-            self._form(store, rank, size, timeout if opts.timeout is None else opts.timeout)
+            self._part()
+            self._options = options
+            self._form_again(store, rank, size, patience, aborted)
+        finally:
+            with self._reforming:
+                self._aborted = None
+        self._formations.formed(uuid)
+        if aborted.is_set():  # too late to give up
+            self.abort()
+        return SwitchWork([], [])
+
+    def _form_again(
+        self, store: Store, rank: int, size: int, patience: timedelta | None, aborted: threading.Event
+    ) -> None:
+        timeout, was = timedelta(seconds=self.timeout_s), (self._rank, self._size)
+        try:
+            self._form(store, rank, size, timeout if patience is None else patience, ADVICE, aborted)
         except BaseException as error:
             why = f"the group could not be formed again ({describe_error(error)}): call reconfigure with a new uuid"
             self._rank, self._size = was
@@ -497,8 +552,6 @@ class ProcessGroup(ForwardingGroup):
             raise
         finally:
             self.set_timeout(timeout)
-        self._formations.formed(opts.uuid)
-        return SwitchWork([], [])
 
     def get_backend(self, device: torch.device) -> Any:
         """The group itself, for ``torch.distributed.get_backend_impl``."""
@@ -517,7 +570,7 @@ class ProcessGroup(ForwardingGroup):
 
         While the job is being joined, do nothing: nothing waits for the job yet, and gloo may have to do the sums.
         """
-        if self._session is not None:
+        if isinstance(self._session, Session):
             self._break_off()
 
     def _begin(self, method: str, arguments: Sequence[Any]) -> None:

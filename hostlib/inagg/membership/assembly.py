@@ -6,6 +6,7 @@ A rank that fails says so through the store that the ranks share. If its process
 
 import contextlib
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -17,9 +18,11 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from inagg.errors import InaggError, JobError, PeerLostError
 from inagg.membership.generation import Generation
-from inagg.membership.store import exchange, value_of, wait_for
+from inagg.membership.store import NEW_GROUP, exchange, value_of, wait_for
 from inagg.membership.watch import Watch, address_of_server, listener_of
 from inagg_contract.ranks import name_ranks, place
+
+ABORTED = "aborted the group"  # the reason of a rank that calls `abort`
 
 _LONGEST_REASON = 600  # characters: each value in the store must fit into a small packet
 CLOSING_S = 0.5  # a kernel takes this long to close all connections of a process
@@ -39,14 +42,27 @@ class Assembly:
         rank, size: this process's rank, and the number of ranks.
         timeout: how long to wait for the other ranks.
         host: the name of this host, for messages.
+        advice: what to do if ranks do not come, for the error.
+        aborted: set when this rank shall give up.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, host: str = "") -> None:
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        host: str = "",
+        advice: str = NEW_GROUP,
+        aborted: threading.Event | None = None,
+    ) -> None:
         self.rank = rank
         self.size = size
         self.timeout = timeout
         self._host = host
         self._here = {rank: host}
+        self._advice = advice
+        self._aborted = aborted or threading.Event()
         # Set when a method has raised the reason why the group cannot be made. After that, exchange nothing.
         self.over = False
         # Ends gloo's connections, so that other ranks notice.
@@ -100,7 +116,7 @@ class Assembly:
             self._here = {self.rank: place(self._host, ip)}
             self._watch = Watch(self.store, self.rank, self.size, ip, self._host)
             # If rank 0's process, which often serves the store, stops after this, the other ranks can name it.
-            wait_for(self.store, [listener_of(0)], [0], self.timeout, self._check)
+            self._wait_for(listener_of(0), [0], self.timeout)
             self._watch.look_out()
 
     def exchange(self, name: str, mine: Any, timeout: timedelta | None = None) -> list[Any]:
@@ -109,12 +125,13 @@ class Assembly:
         A rank may use a name once. mine: a value that JSON can hold; tuples arrive as lists.
 
         Raises:
-            JobError: a rank has failed or died.
+            JobError: a rank has failed or died, or this one was aborted.
             DistStoreError: ranks have not called it in time.
         """
         ranks = range(self.size)
         with self._use_of_store():
-            values = exchange(self.store, name, self.rank, ranks, mine, timeout or self.timeout, self._check)
+            limit = timeout or self.timeout
+            values = exchange(self.store, name, self.rank, ranks, mine, limit, self._check, self._advice)
             if self._watch is not None:
                 self._watch.look_out()
         return values
@@ -127,7 +144,7 @@ class Assembly:
     def receive(self, name: str, publisher: int, timeout: timedelta) -> Any:
         """Wait for what rank `publisher` publishes under this name. Raises as `exchange`."""
         with self._use_of_store():
-            return json.loads(wait_for(self.store, [name], [publisher], timeout, self._check)[0])
+            return json.loads(self._wait_for(name, [publisher], timeout))
 
     def bytes_at(self, key: str, timeout: timedelta) -> bytes:
         """Wait for the value of this key, which any rank may set.
@@ -135,7 +152,10 @@ class Assembly:
         Raises as `exchange`. But a DistStoreError does not know which rank is late.
         """
         with self._use_of_store():
-            return wait_for(self.store, [key], range(self.size), timeout, self._check)[0]
+            return self._wait_for(key, range(self.size), timeout)
+
+    def _wait_for(self, key: str, setters: Sequence[int], timeout: timedelta) -> bytes:
+        return wait_for(self.store, [key], setters, timeout, self._check, self._advice)[0]
 
     def count(self, name: str) -> int:
         """How many ranks have called this with this name so far, including this one."""
@@ -148,7 +168,7 @@ class Assembly:
             return json.loads(value_of(self.store, name)) if self.store.check([name]) else None
 
     def check(self, patience_s: float = 0.0) -> None:
-        """Raise if a rank has failed or died. Call it repeatedly while waiting for another rank.
+        """Raise if a rank has failed or died, or this one was aborted. Call it repeatedly while waiting for another.
 
         patience_s: how long to look. 0 looks once; give more if this is the last call.
 
@@ -162,6 +182,12 @@ class Assembly:
                 time.sleep(_LOOK_S)
                 self._check()
 
+    def check_aborted(self) -> None:
+        """Raise JobError if this rank shall give up. The other methods do so while they wait."""
+        if self._aborted.is_set():
+            self.over = True
+            raise JobError(ABORTED, rank=self.rank)
+
     def check_lives(self) -> None:
         """Raise if the process of a rank that this one watches is stopped. Takes a moment. Does not use the store.
 
@@ -174,6 +200,7 @@ class Assembly:
             raise self._lost(ranks)
 
     def _check(self) -> None:
+        self.check_aborted()
         self._check_store()
         if self._watch is not None:
             self._watch.look_out()

@@ -6,17 +6,21 @@ rank, as with torch's gloo. The ranks then meet under the uuid in the store that
 """
 
 import hashlib
+import operator
 import os
 import secrets
 from collections.abc import Collection, Set
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from inagg.errors import ConfigurationError, JobError
 from inagg.membership.session import FORKED
 
+ADVICE = "Every rank whose handle was passed must call reconfigure, with the same uuid and handles."  # if one is late
+
 _KIND = "inagg"
+_NEVER = -1  # the uuid before the first formation
 
 
 class Handle(NamedTuple):
@@ -47,12 +51,31 @@ class Handle(NamedTuple):
             ) from None
 
 
-def by_rank(handles: Collection[str]) -> list[str]:
+def number_of(uuid: Any) -> int:
+    """The uuid as handles have it. Raises ConfigurationError: it is no integer, or -1, the uuid before the first."""
+    try:
+        number = int(operator.index(uuid))
+    except TypeError:
+        raise ConfigurationError(f"reconfigure needs an integer as its uuid, got {uuid!r}") from None
+    if number == _NEVER:
+        raise ConfigurationError(
+            "reconfigure needs another uuid than -1, the uuid of a group that was never formed"
+        )
+    return number
+
+
+def by_rank(handles: Any) -> list[str]:
     """The handles of ranks 0, 1, ...: a list's order, or of a set the order in which its ranks' groups were numbered.
 
     Raises:
-        ConfigurationError: there is no handle, one is there twice, or one is not inagg's.
+        ConfigurationError: it is no collection of strings, or is empty; a handle is there twice, or is not inagg's.
     """
+    one = isinstance(handles, str | bytes)
+    if one or not isinstance(handles, Collection) or not all(isinstance(handle, str) for handle in handles):
+        raise ConfigurationError(
+            "reconfigure needs a list or a set of what get_reconfigure_handle() returned at each rank, got "
+            f"{handles!r}"
+        )
     parsed = {handle: Handle.parse(handle) for handle in handles}
     if not parsed:
         raise ConfigurationError("reconfigure needs the handle of at least one rank, its own")
@@ -70,23 +93,23 @@ class Formations:
     """
 
     def __init__(self, store: Store, made_as: int) -> None:
-        self.handle = Handle(made_as, -1, secrets.token_hex(4))
+        self.handle = Handle(made_as, _NEVER, secrets.token_hex(4))
         self._store = store
         self._made_by = os.getpid()
 
-    def begin(self, uuid: int, handles: Collection[str]) -> tuple[Store, int, int]:
-        """Claim the uuid for these members.
+    def begin(self, uuid: int, members: list[str]) -> tuple[Store, int, int]:
+        """Claim the uuid, from `number_of`, for these members, from `by_rank`.
 
         Returns:
             Keys that only they share, this process's rank, and the number of ranks.
 
         Raises:
-            ConfigurationError: as `by_rank`, or this rank's handle is not there.
+            ConfigurationError: this rank's handle is not there.
             JobError: other members have claimed the uuid, or this process was forked from a rank.
         """
         if os.getpid() != self._made_by:
             raise JobError(FORKED, rank=self.handle.made_as)
-        members, own = by_rank(handles), str(self.handle)
+        own = str(self.handle)
         if own not in members:
             raise ConfigurationError(
                 f"this rank's handle, {own}, is not one of {members}: a handle holds until the group is formed again"

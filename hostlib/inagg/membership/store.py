@@ -24,6 +24,8 @@ _NEVER_SET = "inagg compares"
 
 Check = Callable[[], None]
 
+NEW_GROUP = "Every rank must call new_group for the same groups, in the same order."
+
 
 def exchange(
     store: Store,
@@ -33,17 +35,18 @@ def exchange(
     mine: Any,
     timeout: timedelta,
     check: Check = lambda: None,
+    advice: str = NEW_GROUP,
 ) -> list[Any]:
     """Wait until each of `ranks` has called this with this name. Returns the values of `mine`, in the order of `ranks`.
 
-    A rank may use a name once. mine: a value that JSON can hold; tuples arrive as lists. check: see `wait_for`.
+    A rank may use a name once. mine: a value that JSON can hold; tuples arrive as lists. check, advice: see `wait_for`.
 
     Raises:
         DistStoreError: ranks have not called it within `timeout`; it names them. Torch's class, as gloo raises it.
     """
     store.set(f"{name}/{rank}", json.dumps(mine))
     keys = [f"{name}/{other}" for other in ranks]
-    return [json.loads(value) for value in wait_for(store, keys, ranks, timeout, check)]
+    return [json.loads(value) for value in wait_for(store, keys, ranks, timeout, check, advice)]
 
 
 def wait_for(
@@ -52,11 +55,12 @@ def wait_for(
     ranks: Sequence[int],
     timeout: timedelta,
     check: Check = lambda: None,
+    advice: str = NEW_GROUP,
 ) -> list[bytes]:
     """Wait for the values of `keys`, each set by the rank at the same place of `ranks`.
 
     check: called repeatedly while a key is missing. If it raises an InaggError and the key is still missing, the wait
-    ends with that error.
+    ends with that error. advice: what to do if ranks do not come, for the error.
 
     Raises:
         DistStoreError: as `exchange`.
@@ -76,8 +80,7 @@ def wait_for(
                 missing = [ranks[late] for late in range(index, len(keys)) if not store.check([keys[late]])]
                 raise DistStoreError(
                     f"{name_ranks(missing or [ranks[index]])} did not come within {timeout.total_seconds():g} s to "
-                    "make a group with this rank: dead, late, or elsewhere. Every rank must call new_group for the "
-                    "same groups, in the same order."
+                    f"make a group with this rank: dead, late, or elsewhere. {advice}"
                 )
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
