@@ -36,8 +36,8 @@ class Connection:
     and gets whether the switch has kept what it had. keep: let it at the first connect. on_connected, on_lost: called
     in the loop when the state becomes connected and lost. on_packet: called in the loop with each frame that the switch
     passes to the controller. error: why the switch is not connected. connects: number of successful connects, each of
-    which pushed the program, unless the switch kept it. lock: held while connecting. Hold it to change what `prepare`
-    writes.
+    which pushed the program, unless the switch kept it. kept: whether it did at the last one. lock: held while
+    connecting. Hold it to change what `prepare` writes.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Connection:
         self.state: State = "connecting"
         self.error: str | None = None
         self.connects = 0
+        self.kept = False
         self.lock = asyncio.Lock()
         self._switch = switch
         self._prepare = prepare
@@ -164,8 +165,8 @@ class Connection:
         self._on_connected()
 
     async def _set_up(self, connect: Callable[[], bool]) -> None:
-        kept = await self._on_thread(connect)
-        await self._on_thread(partial(self._prepare, kept))
+        self.kept = await self._on_thread(connect)
+        await self._on_thread(partial(self._prepare, self.kept))
 
     def _lose(self, attempt: int, error: SwitchUnreachableError) -> None:
         if attempt != self._attempt or self._broken_attempt == attempt:

@@ -29,19 +29,25 @@ class PortRefusals:
 
 
 class RefusalWatch:
-    """Reads the counters, and logs what is new: one line a minute and port. clock: seconds."""
+    """Reads the counters, and logs what is new: one line a minute and port.
 
-    def __init__(self, counts: SwitchCounts, clock: Callable[[], float]) -> None:
+    kept: whether a switch has kept its program, and its counters, from before this controller. What the first look
+    finds there is not new. clock: seconds.
+    """
+
+    def __init__(self, counts: SwitchCounts, kept: Callable[[str], bool], clock: Callable[[], float]) -> None:
         self._counts = counts
+        self._kept = kept
         self._clock = clock
+        self._read: set[str] = set()  # switches
         self._seen: dict[tuple[str, str, int], int] = {}
         self._ports: dict[tuple[str, int], PortRefusals] = {}
 
     async def watch_refusals(self) -> None:
         """Watch, without end."""
         while True:
-            await asyncio.sleep(_INTERVAL_S)
             await self.look()
+            await asyncio.sleep(_INTERVAL_S)
 
     async def look(self) -> None:
         """Read the counters of the switches that are connected, and log what is new."""
@@ -69,13 +75,15 @@ class RefusalWatch:
         }
 
     def _note(self, switch: str, counters: Mapping[str, Mapping[int, Count]], now: float) -> None:
+        old = switch not in self._read and self._kept(switch)
+        self._read.add(switch)
         for name in EDGE_REFUSALS:
             for port, count in counters.get(name, {}).items():
                 before = self._seen.get((switch, name, port), 0)
                 self._seen[switch, name, port] = count.packets
                 # A switch that starts its program afresh counts from 0 again.
                 new = count.packets - before if count.packets >= before else count.packets
-                if new:
+                if new and not old:
                     refusals = self._ports.setdefault((switch, port), PortRefusals())
                     refusals.packets[name] += new
                     refusals.unreported[name] += new

@@ -116,7 +116,9 @@ class Service:
         self._publisher = Publisher(jobs, state)
         self._forwarding = Forwarding(jobs, self.switches)
         self.link_watch = LinkWatch(self.links, jobs, self.switches, self._publisher, clock)
-        self.refusal_watch = RefusalWatch(self.counts, clock)
+        self.refusal_watch = RefusalWatch(
+            self.counts, lambda name: self.switches[name].connection.kept, clock
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._attended: set[asyncio.Timeout] = set()
 

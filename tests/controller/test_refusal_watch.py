@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The alarm about what edge ports refuse. Virtual time."""
 
+import contextlib
 import logging
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from inagg_controller.service import Service
+from inagg_controller.state_file import StateFile
 from inagg_controller.switch.client import Count
 from tests.controller.memory_switch import MemorySwitch
-from tests.controller.serving import Serving, run
+from tests.controller.serving import Serving, run, start_job
 
 
 def refuse(switch: MemorySwitch, counter: str, port: int, packets: int) -> None:
@@ -107,6 +110,31 @@ def test_a_switch_that_counts_from_0_again_adds_to_what_was(
             assert (await refusals(client))[0]["packets"] == {"source_refused": 14}
 
     run(body)
+
+
+def test_what_a_switch_refused_before_the_controller_started_again_is_not_new(
+    serving: Serving, memory_switch: MemorySwitch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        with contextlib.closing(StateFile(tmp_path / "state")) as first:
+            async with serving(state=first) as (client, _, _):
+                await start_job(client)  # so the next controller lets the switch keep its program
+        refuse(memory_switch, "source_refused", 3, 12)
+        with contextlib.closing(StateFile(tmp_path / "state")) as second:
+            async with serving(state=second) as (client, service, _):
+                await service.refusal_watch.look()
+                assert await refusals(client) == []
+                refuse(memory_switch, "source_refused", 3, 15)
+                refuse(memory_switch, "vlan_tagged", 1, 2)
+                await service.refusal_watch.look()
+                found = {one["port"]: one["packets"] for one in await refusals(client)}
+                assert found == {1: {"vlan_tagged": 2}, 3: {"source_refused": 3}}
+
+    run(body)
+    assert [line.split(";")[0] for line in lines(caplog)] == [
+        "switch s1: port 3 refuses packets: source_refused 3",
+        "switch s1: port 1 refuses packets: vlan_tagged 2",
+    ]
 
 
 def test_a_switch_that_is_away_stops_no_watch(serving: Serving, memory_switch: MemorySwitch) -> None:
