@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """P4Runtime with TLS between the controller and a switch, over real gRPC, and what each side refuses."""
 
+import contextlib
+import socket
+import struct
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -188,6 +192,45 @@ def test_certificates_are_read_again_for_each_connection(
 def test_nobody_there_is_no_matter_of_certificates(program: Program, authorities: Authorities) -> None:
     with pytest.raises(SwitchUnreachableError, match=r"no switch at 127\.0\.0\.1:1: Connection refused"):
         P4RuntimeSwitch("127.0.0.1:1", 1, program, of_controller(authorities.good)).connect(lambda _: None)
+
+
+@pytest.fixture
+def closing() -> Iterator[Callable[[bool], str]]:
+    """Starts a server that closes connections when it is greeted, with a reset or not; returns its address."""
+    with contextlib.ExitStack() as undo:
+
+        def start(reset: bool) -> str:
+            listener = undo.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+            def serve() -> None:
+                with contextlib.suppress(OSError):  # the listener was shut down
+                    while True:
+                        connection, _ = listener.accept()
+                        connection.recv(1 << 16)
+                        if reset:
+                            connection.setsockopt(
+                                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                            )
+                        connection.close()
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            undo.callback(thread.join)
+            undo.callback(listener.shutdown, socket.SHUT_RDWR)
+            return f"127.0.0.1:{listener.getsockname()[1]}"
+
+        yield start
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_switch_that_closes_connections_may_still_be_starting(
+    closing: Callable[[bool], str], program: Program, authorities: Authorities, reset: bool
+) -> None:
+    address = closing(reset)
+    with pytest.raises(
+        SwitchUnreachableError, match=rf"{address} closes the connection before .* it is starting"
+    ):
+        P4RuntimeSwitch(address, 1, program, of_controller(authorities.good)).connect(lambda _: None)
 
 
 @pytest.mark.parametrize(

@@ -225,8 +225,9 @@ def _limited(details: Any) -> _CallDetails:
 def probe(address: str, tls: SwitchTls | None = None) -> None:
     """Raise SwitchUnreachableError at once if nothing listens; gRPC would back off first.
 
-    With TLS, raise SwitchRefusedError if one side refuses the other's certificate, which gRPC would not explain. An
-    address of this machine's file system needs no TLS.
+    With TLS, raise SwitchRefusedError if one side refuses the other's certificate, which gRPC would not explain. A
+    switch that closes the connection before it has shown its certificate is unreachable: it may be starting. An address
+    of this machine's file system needs no TLS.
     """
     try:
         if _is_local(address):
@@ -253,12 +254,13 @@ def _connect(address: str) -> socket.socket:
 
 
 def _shake_hands(connection: socket.socket, address: str, tls: SwitchTls) -> None:
-    """Raise SwitchRefusedError if there is no TLS session with the switch."""
-    switch = f"the switch at {address}"
+    """Raise SwitchError if there is no TLS session with the switch."""
+    switch, known = f"the switch at {address}", False
     try:
         with tls.context().wrap_socket(connection, server_hostname=_host(address)) as secured:
-            # In TLS 1.3 a server refuses the client's certificate after the client's part of the handshake. A server of
-            # gRPC that does not refuse it begins to speak (RFC 9113, 3.4).
+            known = True
+            # In TLS 1.3 a server refuses the client's certificate after the client's part of the handshake, and gRPC's
+            # server does so without an alert. If it does not refuse it, it begins to speak (RFC 9113, 3.4).
             if secured.recv(1):
                 return
             problem = "it closes the connection"
@@ -269,12 +271,17 @@ def _shake_hands(connection: socket.socket, address: str, tls: SwitchTls) -> Non
             f"the certificate of {switch} is not valid here: {error.verify_message.rstrip('.')} (--p4runtime-ca "
             f"{tls.authority})"
         ) from error
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError) as error:
+        if not known:
+            raise SwitchUnreachableError(
+                f"{switch} closes the connection before it has shown a certificate: it is starting, or another service "
+                "has its port"
+            ) from error
+        problem = error.strerror or "it closes the connection"
     except ssl.SSLError as error:
         if error.reason == "WRONG_VERSION_NUMBER":
             raise SwitchRefusedError(f"{switch} does not speak TLS: leave out --p4runtime-ca") from error
         problem = str(error.reason or error)
-    except ConnectionResetError as error:
-        problem = error.strerror or "reset"
     own = (
         "it was given no --p4runtime-cert"
         if tls.certificate is None
