@@ -5,6 +5,7 @@
     api.pem, api.key                of the controller's API: a TLS server
     controller.pem, controller.key  of the controller at its switches: a TLS client
     switch-NAME.pem, .key           of a switch's P4Runtime: a TLS server
+    ca.pem.old, ca.key.old, .old2   earlier authorities
 
 A switch admits every client that the authority names a client. So the authority signs one certificate for clients,
 the controller's, and a switch's certificate does not open other switches.
@@ -16,6 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import count
 from pathlib import Path
 
 from cryptography import x509
@@ -63,7 +65,7 @@ def issue(
     """Sign certificates with the folder's authority, each with a new key, in place of earlier ones.
 
     api, switches: the names and addresses of the API's host and of each switch. days: how long the certificates are
-    valid from `now` on; none outlives the authority. new_authority: replace the folder's.
+    valid from `now` on; none outlives the authority. new_authority: replace the folder's, and keep its files as "old".
 
     Raises ConfigurationError; nothing has been written then, unless a file cannot be.
     """
@@ -84,6 +86,7 @@ def issue(
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if new_authority:
+            _keep(folder)
             _write(folder / "ca", authority.certificate, authority.key)
         issued = []
         for name, hosts in servers.items():
@@ -97,6 +100,34 @@ def issue(
     except OSError as error:
         raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from error
     return [Issued(folder / "ca.pem", (), authority.certificate.not_valid_after_utc), *issued]
+
+
+def left_over(folder: Path) -> list[Path]:
+    """The folder's certificates that its authority has not signed: parts that know only this authority refuse them."""
+    authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+    found = []
+    for path in sorted(folder.glob("*.pem")):
+        try:
+            certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        except (OSError, ValueError):  # something else
+            continue
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            found.append(path)
+    return found
+
+
+def _keep(folder: Path) -> None:
+    """Copy the authority's files to names that no earlier authority has."""
+    names = ("ca.pem", "ca.key")
+    endings = ("old" if number == 1 else f"old{number}" for number in count(1))
+    free = next(
+        ending for ending in endings if not any((folder / f"{name}.{ending}").exists() for name in names)
+    )
+    for name in names:
+        if (folder / name).exists():
+            _replace(folder / f"{name}.{free}", (folder / name).read_bytes(), _SECRET)
 
 
 def _exists(folder: Path) -> bool:

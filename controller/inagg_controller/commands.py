@@ -12,7 +12,7 @@ import typer
 from pydantic import ValidationError
 
 from inagg_contract.documents import DEFAULT_JOB_CLASS
-from inagg_controller.certificates import issue
+from inagg_controller.certificates import Issued, issue, left_over
 from inagg_controller.configuration import parse_topology
 from inagg_controller.errors import ConfigurationError, SwitchError
 from inagg_controller.fabric.drawing import draw, listing
@@ -80,11 +80,36 @@ def certificates(
             if not separator:
                 raise ConfigurationError(f"--switch {text} is not of the form leaf1=192.0.2.11")
             switches.setdefault(name, []).append(host)
-        for one in issue(
+        issued = issue(
             folder, api=api or (), switches=switches, days=days, now=datetime.now(UTC), new_authority=force
-        ):
+        )
+        for one in issued:
             purpose = f" for {', '.join(one.hosts)}" if one.hosts else ""
             print(f"{one.path}{purpose}, until {one.until:%Y-%m-%d}")
+        for path in left_over(folder):
+            print(
+                f"{path}: no longer valid, because {folder}/ca.pem has not signed it; sign it again, or remove it"
+            )
+        for line in _destinations(issued):
+            print(line)
+
+
+def _destinations(issued: list[Issued]) -> list[str]:
+    """Where the files belong: the folders of deploy/'s units, which give each unit its own files only."""
+    names = [one.path.stem for one in issued if one.path.stem != "ca"]
+    own = [name for name in names if not name.startswith("switch-")]
+    places = {"the controller: /etc/inagg/controller": own} if own else {}
+    places |= {
+        f"{name.removeprefix('switch-')}: /etc/inagg/switch": [name] for name in names if name not in own
+    }
+    return [
+        *(
+            f"for {place}: ca.pem {' '.join(f'{name}.pem {name}.key' for name in those)}"
+            for place, those in places.items()
+        ),
+        "for hosts, and servers of sums in /etc/inagg/server: ca.pem",
+        "for you alone: ca.key",
+    ]
 
 
 def tenant(

@@ -68,6 +68,10 @@ def test_it_makes_an_authority_and_certificates_that_only_their_owner_can_use(tm
         f"{folder}/api.pem for controller.example, 10.0.0.254",
         f"{folder}/switch-leaf1.pem for 192.0.2.11",
         f"{folder}/controller.pem",
+        "for the controller: /etc/inagg/controller: ca.pem api.pem api.key controller.pem controller.key",
+        "for leaf1: /etc/inagg/switch: ca.pem switch-leaf1.pem switch-leaf1.key",
+        "for hosts, and servers of sums in /etc/inagg/server: ca.pem",
+        "for you alone: ca.key",
     ]
 
 
@@ -98,11 +102,30 @@ def test_other_certificates_stay_as_they_are(folder: Path) -> None:
     assert set(after) - set(before) == {"switch-leaf2.pem", "switch-leaf2.key"}
 
 
-def test_force_replaces_the_authority(folder: Path) -> None:
-    before = contents(folder)
+def test_force_replaces_the_authority_and_keeps_the_earlier_ones(folder: Path) -> None:
+    first = contents(folder)
     command(folder, "--api", "10.0.0.254", "--force")
-    assert contents(folder)["ca.pem"] != before["ca.pem"]
+    second = contents(folder)
+    assert second["ca.pem"] != first["ca.pem"]
     openssl("verify", "-CAfile", folder / "ca.pem", folder / "api.pem")
+    (folder / "ca.key").unlink()
+    command(folder, "--api", "10.0.0.254", "--force")
+    after = contents(folder)
+    assert [after[name] for name in ("ca.pem.old", "ca.key.old")] == [first["ca.pem"], first["ca.key"]]
+    assert after["ca.pem.old2"] == second["ca.pem"]
+    assert "ca.key.old2" not in after
+    assert stat.S_IMODE((folder / "ca.key.old").stat().st_mode) == 0o600
+
+
+def test_certificates_of_an_earlier_authority_are_named_until_they_are_signed_again(folder: Path) -> None:
+    def named(printed: str) -> list[str]:
+        return [Path(line.split(":")[0]).name for line in printed.splitlines() if "no longer valid" in line]
+
+    (folder / "notes.pem").write_text("no certificate")
+    assert named(command(folder, "--api", "10.0.0.254")) == []
+    assert named(command(folder, "--api", "10.0.0.254", "--force")) == ["controller.pem", "switch-leaf1.pem"]
+    assert named(command(folder, "--api", "10.0.0.254")) == ["controller.pem", "switch-leaf1.pem"]
+    assert named(command(folder, "--switch", "leaf1=192.0.2.11")) == []
 
 
 def test_no_certificate_outlives_its_authority(tmp_path: Path) -> None:
