@@ -41,6 +41,15 @@ def test_systemd_understands_a_unit_and_finds_its_command(unit: Path, tmp_path: 
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_no_unit_gets_the_secrets_of_another() -> None:
+    given = {
+        unit.stem: re.findall(r"^LoadCredential=(.*)$", unit.read_text(), re.MULTILINE) for unit in UNITS
+    }
+    assert given == {
+        f"inagg-{part}": [f"secrets:/etc/inagg/{part}"] for part in ("controller", "server", "switch")
+    }
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
 def test_a_unit_confines_its_command(unit: Path) -> None:
     done = analyze("security", "--offline=true", f"--threshold={round(10 * EXPOSURE[unit.stem])}", unit)
