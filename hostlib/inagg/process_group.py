@@ -107,7 +107,7 @@ class ProcessGroup(ForwardingGroup):
         self._backend_name = backend
         self._without_job = without_job
         self.training: TrainingWatch | None = None  # of the world
-        self.before_leaving: list[Callable[[], None]] = []
+        self.before_leaving: list[Callable[[str | None, float], None]] = []  # with the arguments of `leave`
         self._warned_of_sparse = False
         self.made = time.monotonic()
         # If gloo does the sums, both are None, and `_why_inner` has the reason.
@@ -255,6 +255,7 @@ class ProcessGroup(ForwardingGroup):
             len(ranks),
             timeout or timedelta(seconds=self.timeout_s),
             opts if isinstance(opts, Options) else self.options,
+            without_job=self._without_job,
         )
         group.setGroupName(group_name or f"{self.group_name}:split:{members}")
         group.setGroupDesc(group_desc or f"{self.group_desc}:split")
@@ -448,7 +449,7 @@ class ProcessGroup(ForwardingGroup):
 
     def _part(self, cause: str | None = None, since: float = 0.0) -> None:
         """Leave the job, and end the inner group."""
-        self._end_callers()
+        self._end_callers(cause, since)
         try:
             if self._session is not None:
                 self._session.leave(cause, since)
@@ -464,7 +465,7 @@ class ProcessGroup(ForwardingGroup):
         """
         if os.getpid() != self._made_by:
             return
-        self._end_callers()
+        self._end_callers(ABORTED, 0.0)
         with self._reforming:
             if self._aborted is not None:
                 self._aborted.set()
@@ -480,10 +481,10 @@ class ProcessGroup(ForwardingGroup):
             session.close()  # after abort, a program does not have to call shutdown
         self._unmark()
 
-    def _end_callers(self) -> None:
-        """End the threads that call collectives of this group in place of the program."""
+    def _end_callers(self, cause: str | None, since: float) -> None:
+        """End what calls collectives of this group in place of the program, and groups that end with this one."""
         while self.before_leaving:
-            self.before_leaving.pop()()
+            self.before_leaving.pop()(cause, since)
 
     # torch's names, since 2.14. The backend of a device is the group: it has the methods that a program may want.
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch.distributed.distributed_c10d import Store
 
+from inagg.membership.store import own_connection
+
 _log = logging.getLogger(__name__)
 
 _EVERY_S = 0.5
@@ -25,7 +27,9 @@ class Reports:
     """
 
     def __init__(self, store: Store, rank: int, size: int, own: Callable[[], Figures]) -> None:
-        self._store = store
+        self._store = own_connection(
+            store
+        )  # because a collective must not wait for a thread that waits in `store`
         self._rank, self._size = rank, size
         self._own = own
         self._next_at = 0.0

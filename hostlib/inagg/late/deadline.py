@@ -3,19 +3,21 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from inagg.errors import ConfigurationError
+from inagg.errors import ConfigurationError, InaggError, MismatchError
 from inagg.groups import inagg_group
 from inagg.late.arrivals import Arrivals
 from inagg.late.roll_call import RollCall
 from inagg.late.stand_in import StandIn
 from inagg.late.sums import BucketSums
 from inagg.late.turns import Bucket
+from inagg.process_group import ProcessGroup
 from inagg.residuals import Residuals
 
 _log = logging.getLogger(__name__)
@@ -27,6 +29,12 @@ class Deadline:
     """The state of `deadline`: this rank's part in sums that do not wait for late gradients.
 
     All ranks of the model's group make it together, because the sums get a group to themselves, with a job of its own.
+    That group ends with the model's group. If `reconfigure` forms the model's group again, the next backward pass makes
+    another one; a rank that is new there makes its Deadline.
+
+    Attributes:
+        group: of the sums.
+        least: see below.
 
     Args:
         model: in DistributedDataParallel, over an inagg group. A checkpoint needs the same order of parameters.
@@ -54,8 +62,10 @@ class Deadline:
                 f"Deadline takes the model in DistributedDataParallel, not {type(model).__name__}"
             )
         outer = inagg_group(model.process_group)
-        self.least = max(1, outer.size() // 2) if least is None else least
-        if not 1 <= self.least <= outer.size() or not 0 < quantile <= 1 or factor < 1 or most_behind < 1:
+        self._outer, self._least = outer, least
+        self._quantile, self._factor, self._most_behind = quantile, factor, most_behind
+        fits = least is None or 1 <= least <= outer.size()
+        if not fits or not 0 < quantile <= 1 or factor < 1 or most_behind < 1:
             raise ConfigurationError(
                 f"least is 1 to {outer.size()}, the number of ranks; quantile more than 0 and at most 1; factor and "
                 f"most_behind at least 1; got {least!r}, {quantile!r}, {factor!r}, {most_behind!r}"
@@ -69,25 +79,45 @@ class Deadline:
             )
         self._model = model
         self._residuals = Residuals(model.module.parameters())
-        self.group = inagg_group(
-            dist.new_group(
-                dist.get_process_group_ranks(outer),
-                backend=dist.get_backend(outer),
-                pg_options=outer.options,
-                use_local_synchronization=True,
-                group_desc="late gradients",
-            )
-        )
-        self._sums = BucketSums(self.group, self._residuals, Arrivals(quantile, factor))
-        if self.group.size() > 1:
-            roll_call = RollCall(self.group.get_group_store())
-            stand_in = StandIn(self._sums, roll_call, least=self.least, most_behind=most_behind)
-            self.group.before_leaving.append(stand_in.close)
+        self._late_before = 0  # in earlier groups
+        self._form()
 
     @property
     def late(self) -> int:
         """How many of this rank's buckets have come too late."""
-        return self._sums.late
+        return self._late_before + self._sums.late
+
+    @property
+    def least(self) -> int:
+        """How many ranks' programs take part in each sum at least."""
+        size = self._outer.size()
+        return max(1, size // 2) if self._least is None else min(self._least, size)
+
+    def _form(self) -> None:
+        """Make the group of the sums, of the ranks that the model's group has now."""
+        outer = self._outer
+        self._formed_in = outer.get_reconfigure_handle()
+        group = outer.split_group(range(outer.size()), group_desc="late gradients")
+        assert group is not None  # this rank is in it
+        self.group: ProcessGroup = group
+        outer.before_leaving.append(partial(_leave, self.group))
+        self._sums = BucketSums(self.group, self._residuals, Arrivals(self._quantile, self._factor))
+        if self.group.size() > 1:
+            roll_call = RollCall(self.group.get_group_store())
+            stand_in = StandIn(self._sums, roll_call, least=self.least, most_behind=self._most_behind)
+            self.group.before_leaving.append(lambda *_: stand_in.close())
+
+    @property
+    def _outdated(self) -> bool:
+        """Whether the model's group has been formed again since `_form`."""
+        return self._formed_in != self._outer.get_reconfigure_handle()
+
+    def _form_again_if_outdated(self) -> None:
+        if self._outdated:
+            before = self._sums
+            self._form()
+            self._sums.take_over(before)
+            self._late_before += before.late
 
     def keep_up(self, batches: Iterable[Batch], step: Callable[[], object]) -> Iterator[Batch]:
         """The batches of a training loop, without those of steps that the other ranks have done without this one.
@@ -99,7 +129,9 @@ class Deadline:
             batches: what each step needs; with gradient accumulation all micro-batches of a step.
             step: what the loop calls after the backward pass: clips gradients, and steps the optimizer and schedules.
 
-        The loop must not call collectives of its own, because a rank skips them with the batch.
+        After `step` the parameters have no gradients, so the next pass adds to nothing, whether the loop calls
+        `zero_grad` before its pass or after its step. All ranks need the same number of batches. The loop must not call
+        collectives of its own, because a rank skips them with the batch.
 
         Raises:
             ConfigurationError: DDP itself calls collectives in the forward or backward pass of each step.
@@ -109,10 +141,13 @@ class Deadline:
                 f"keep_up skips passes, and with them collectives of DDP: make DistributedDataParallel with {remedies}"
             )
         for batch in batches:
-            if missed := self._sums.missed_step():
+            if missed := [] if self._outdated else self._sums.missed_step():
                 for one in missed:
                     _set_gradients(one.bucket, one.mean.wait())
                 step()
+                for one in missed:
+                    for parameter in one.bucket.parameters:
+                        parameter.grad = None
             else:
                 yield batch
 
@@ -121,23 +156,39 @@ class Deadline:
 
         Returns:
             True: the parameters' gradients are what the ranks owed, summed and divided by the number of ranks; the
-            program steps the optimizer once more, or lets them go. False: no rank owed anything, gradients are as they
-            were. All ranks return the same.
+            program steps the optimizer once more, or lets them go. False: no rank owed anything, or none has made a
+            step since the state was made, and what a checkpoint brought leaves with the first steps; gradients are as
+            they were. All ranks return the same.
 
         Raises:
+            MismatchError: the ranks have made different numbers of steps, so their weights differ. All ranks raise.
             InaggError: the job has failed.
         """
-        owes = torch.tensor([float(self._sums.owes)])
-        self.group.allreduce([owes]).wait()
-        if owes.item() == 0:
+        self._form_again_if_outdated()
+        steps, owes = self._exchange(self._sums.steps, int(self._sums.owes))
+        if len(set(steps)) > 1:
+            raise _different_steps(self.group.rank(), steps)
+        if steps[0] == 0 or not any(owes):
             return False
         for bucket, owed in self._sums.take_owed():
             self.group.allreduce([owed]).wait()
             _set_gradients(bucket, owed.div_(self.group.size()).to(bucket.dtype))
         return True
 
+    def _exchange(self, steps: int, owes: int) -> tuple[list[int], list[int]]:
+        """Both of each rank. In the model's group: in the other one a rank with fewer steps still sums gradients."""
+        ours = torch.tensor([steps, owes])
+        all_ranks = [torch.empty_like(ours) for _ in range(self._outer.size())]
+        self._outer.allgather([all_ranks], [ours]).wait()
+        every_steps, every_owes = torch.stack(all_ranks).T.tolist()
+        return every_steps, every_owes
+
     def rescale(self, factor: float) -> None:
-        """Multiply what this rank owes, after the scale of the loss has changed by `factor`."""
+        """Multiply what this rank owes, after the scale of the loss has changed by `factor`; 1 if it has not changed.
+
+        A program with a GradScaler calls it after each update of the scale, from the first step on. From then on what
+        came too late leaves with the program's next gradient that is not late, and never with the thread's zeros.
+        """
         self._sums.scale(factor)
 
     def state_dict(self) -> dict[str, Any]:
@@ -157,6 +208,7 @@ class Deadline:
         bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's stub lacks it
     ) -> torch.futures.Future[torch.Tensor]:
         """See `deadline`."""
+        self._form_again_if_outdated()
         parameters = tuple(bucket.parameters())
         gradient = bucket.buffer()
         described = Bucket(
@@ -188,6 +240,27 @@ def _remedies_for_collectives(model: DistributedDataParallel) -> str:
     remedies = ["forward_sync_buffers=False (older releases of torch: broadcast_buffers=False)"] * buffers
     remedies += ["find_unused_parameters=False, or static_graph=True"] * model.find_unused_parameters
     return ", and with ".join(remedies)
+
+
+def _leave(group: ProcessGroup, cause: str | None, since: float) -> None:
+    try:
+        group.leave(cause, since)
+    except InaggError as error:  # the model's group has to leave its job, too
+        _log.warning(
+            "inagg: rank %d: the group of late gradients did not leave its job: %s", group.rank(), error
+        )
+
+
+def _different_steps(rank: int, steps: list[int]) -> MismatchError:
+    calls = {other: f"{number} steps" for other, number in enumerate(steps)}
+    few, many = min(steps), max(steps)
+    return MismatchError(
+        rank=rank,
+        detail=f"the ranks have made different numbers of steps (rank {steps.index(few)} {few}, rank "
+        f"{steps.index(many)} {many}), so their weights differ. Give each rank the same number of batches, and let a "
+        "rank skip a step only if all do",
+        calls=calls,
+    )
 
 
 def _set_gradients(bucket: Bucket, flat: torch.Tensor) -> None:

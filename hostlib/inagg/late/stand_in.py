@@ -13,15 +13,16 @@ from collections.abc import Callable
 from functools import partial
 
 from inagg.errors import InaggError
-from inagg.late.roll_call import RollCall
+from inagg.late.roll_call import RollCall, StoreFailedError
 from inagg.late.sums import BucketSum, BucketSums
 from inagg.late.turns import Bucket, Turn
 
 _log = logging.getLogger(__name__)
 
-_ASKS = 20  # in a deadline's time
-_LEAST_PAUSE_S = 0.002
-_PAUSE_S = 0.01  # while there is no deadline
+# Pauses between two looks for programs that wait at a turn: a twentieth of the time since the first one.
+_PART = 20
+_LEAST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.1
+_RETRY_S = 1.0  # after an error
 _END_S = 3.0  # how long the end waits for a call of the store
 
 
@@ -38,7 +39,10 @@ class StandIn:
         self._roll_call = roll_call
         self._least = least
         self._most_behind = most_behind
-        self._ask_again_at = 0.0
+        self._asked: tuple[Turn, float] | None = (
+            None  # a turn, and when this rank first asked who waits at it
+        )
+        self._ask_again_at = 0.0  # at this turn
         self._closed = False  # guarded by sums.changed
         self._thread = threading.Thread(target=self._run, name="inagg-stand-in", daemon=True)
         self._thread.start()
@@ -50,21 +54,40 @@ class StandIn:
             self._sums.changed.notify_all()
         if threading.current_thread() is not self._thread:
             self._thread.join(_END_S)
+        if (missing := self._sums.unclaimed_steps) > 0:
+            _log.warning(
+                "inagg: rank %d: this rank ends with fewer steps than the others, by %d: its weights are not theirs. "
+                "All ranks must make the same number of steps: give each the same number of batches, and skip none",
+                self._sums.group.rank(),
+                missing,
+            )
 
     def _run(self) -> None:
-        try:
-            while (act := self._wait()) is not None:
+        rank = self._sums.group.rank()
+        while (act := self._wait()) is not None:
+            try:
                 act()
-        except InaggError:
-            pass  # the program's next sum raises it too
-        except RuntimeError as error:  # torch's store
-            if not self._closed:
+            except InaggError:
+                return  # the program's next sum raises it too
+            except StoreFailedError as error:
+                if not self._closed:
+                    _log.warning(
+                        "inagg: rank %d: torch's store failed (%s). From now on this rank contributes only when its "
+                        "program does, and the others wait for it",
+                        rank,
+                        error,
+                    )
+                return
+            except Exception as error:  # out of memory, for example
                 _log.warning(
-                    "inagg: rank %d: torch's store failed (%s). From now on this rank contributes only when its "
-                    "program does, and the others wait for it",
-                    self._sums.group.rank(),
+                    "inagg: rank %d: could not contribute in place of the late program (%s: %s). The others wait; the "
+                    "next try is in %g s",
+                    rank,
+                    type(error).__name__,
                     error,
+                    _RETRY_S,
                 )
+                self._ask_again_at = time.monotonic() + _RETRY_S
 
     def _wait(self) -> Callable[[], None] | None:
         """Wait until something is to be done. None: the end."""
@@ -105,16 +128,20 @@ class StandIn:
         ):
             return None
         deadline = self._sums.arrivals.deadline(turns.group.position)
-        pause_s = _PAUSE_S if deadline is None else max(_LEAST_PAUSE_S, deadline / _ASKS)
         if turns.behind > 0:
             deadline = 0.0  # the program is known to be late
         if deadline is None:
             return None
-        at = max(begun[1] + deadline, self._ask_again_at)
-        return at, partial(self._ask, turns.group, bucket, pause_s)
+        at = begun[1] + deadline
+        if self._asked is not None and self._asked[0] == turns.group:
+            at = max(at, self._ask_again_at)
+        return at, partial(self._ask, turns.group, bucket)
 
-    def _ask(self, turn: Turn, bucket: Bucket, pause_s: float) -> None:
+    def _ask(self, turn: Turn, bucket: Bucket) -> None:
+        now = time.monotonic()
+        if self._asked is None or self._asked[0] != turn:
+            self._asked = turn, now
+        waited_s = now - self._asked[1]
+        self._ask_again_at = now + min(_LONGEST_PAUSE_S, max(_LEAST_PAUSE_S, waited_s / _PART))
         if self._roll_call.count(turn, bucket) >= self._least:
             self._sums.stand_in(turn)
-        else:
-            self._ask_again_at = time.monotonic() + pause_s

@@ -60,6 +60,7 @@ class BucketSums:
         self.ended = False
         self.late = 0
         self._residuals = residuals
+        self._scaled = False  # whether the scale of the gradients changes
         self._owed: set[int] = set()  # the places of parameters whose residual is not zero
         self._unclaimed: dict[Turn, BucketSum] = {}  # begun in place of the program, which has not come yet
 
@@ -103,8 +104,23 @@ class BucketSums:
                 self.turns.hand_in(one.bucket)
             return missed
 
+    @property
+    def steps(self) -> int:
+        """How many steps the program has made."""
+        with self.changed:
+            return self.turns.program.step
+
+    @property
+    def unclaimed_steps(self) -> int:
+        """How many steps have begun without the program, which has not come yet; 0 after a failure."""
+        with self.changed:
+            return 0 if self.ended else len({turn.step for turn in self._unclaimed})
+
     def take_owed(self) -> list[tuple[Bucket, torch.Tensor]]:
-        """What the rank owes, zeros included, by the buckets of the last step. It owes nothing afterwards."""
+        """What the rank owes, zeros included, by the buckets of the last step. It owes nothing afterwards.
+
+        There has been a step.
+        """
         with self.changed:
             owed = []
             for bucket in self.turns.last_step:
@@ -121,8 +137,12 @@ class BucketSums:
             return bool(self._owed)
 
     def scale(self, factor: float) -> None:
-        """Multiply what the rank owes."""
+        """Multiply what the rank owes. From now on only the program contributes it.
+
+        The thread does not know the scale of a step that the program has not come to.
+        """
         with self.changed:
+            self._scaled = True
             self._residuals.scale(factor)
 
     def snapshot(self) -> dict[int, torch.Tensor]:
@@ -136,11 +156,16 @@ class BucketSums:
             self._residuals.restore(snapshot)
             self._owed = set(snapshot)
 
+    def take_over(self, before: "BucketSums") -> None:
+        """The rank owes what it owed before, in sums that have ended."""
+        with before.changed, self.changed:
+            self._owed, self._scaled = set(before._owed), before._scaled
+
     def _begin(self, bucket: Bucket, gradient: torch.Tensor | None) -> BucketSum:
         expected = self.turns.expected
         if expected is None or expected.digest != bucket.digest:
             self.arrivals.forget(self.turns.group.position)
-        owes = not self._owed.isdisjoint(bucket.places)
+        owes = not self._owed.isdisjoint(bucket.places) and (gradient is not None or not self._scaled)
         values = self._contribution(bucket, gradient, owes)
         begun = BucketSum(self.turns.group, bucket, self._since_last_step())
         takes_part = gradient is not None or owes
@@ -159,10 +184,10 @@ class BucketSums:
                 return gradient
             return torch.zeros(bucket.elements, dtype=bucket.dtype, device=bucket.device)
         left = self._residuals.of(bucket.parameters)
-        total = left.clone() if gradient is None else left + gradient
-        left.zero_()
+        total = left.to(bucket.dtype, copy=True) if gradient is None else gradient.copy_(left + gradient)
+        left.zero_()  # after what may fail, so that nothing is lost
         self._owed.difference_update(bucket.places)
-        return total.to(bucket.dtype) if gradient is None else gradient.copy_(total)
+        return total
 
     def _since_last_step(self) -> float:
         known = self.begun is not None and self.begun[0] == self.turns.group.step

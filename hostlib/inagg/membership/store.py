@@ -27,6 +27,17 @@ Check = Callable[[], None]
 NEW_GROUP = "Every rank must call new_group for the same groups, in the same order."
 
 
+def own_connection(store: Store) -> Store:
+    """The same keys over another connection, which does not wait while a thread of the program waits in `store`.
+
+    The store itself where torch has no other connection: before 2.8, for stores written in Python, and at a failure.
+    """
+    try:
+        return store.clone()  # type: ignore[no-any-return, attr-defined]  # torch's stub lacks it
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return store
+
+
 def exchange(
     store: Store,
     name: str,

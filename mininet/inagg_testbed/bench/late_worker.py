@@ -74,7 +74,7 @@ class Run:
         digest = hashlib.sha256(weights.numpy().tobytes()).hexdigest()
         self._log.write("end", run=self._number, weights=digest, late=0 if late is None else late.late)
         if late is not None:
-            dist.destroy_process_group(late.group)
+            late.group.shutdown()
 
     def _pass_over(self) -> None:
         """A pass takes a step's time, most of which the rank sleeps, as if it computed on a device."""

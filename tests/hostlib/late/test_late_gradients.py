@@ -30,6 +30,9 @@ LATE = {
     "bfloat16": [2],
     "float16": [2],
     "late at the end": [0],
+    "scale grows": [1],
+    "zeroes last": [1],
+    "formed again": [2],
 }
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
@@ -59,7 +62,16 @@ def trained(testbed: Testbed, *cases: str, ranks: int = RANKS, **environment: st
 
 
 # Cases that `make test` runs. The others are long.
-SHORT = ("late once", "keeps up", "all pause", "overflow", "late at the end")
+SHORT = (
+    "late once",
+    "keeps up",
+    "all pause",
+    "overflow",
+    "scale grows",
+    "zeroes last",
+    "late at the end",
+    "skips a step",
+)
 LONG = tuple(case for case in CASES if case not in SHORT)
 
 
@@ -93,6 +105,8 @@ def carried(report: dict[str, Any], bucket: int, step: int) -> list[int]:
 @pytest.mark.parametrize("case", marked(CASES))
 def test_all_ranks_have_the_same_gradients_and_weights(reports: Reports, case: str) -> None:
     first, *others = reports[case]
+    if case == "skips a step":
+        return  # see test_a_rank_that_makes_fewer_steps_is_named
     if case == "overflow":  # NaN is not equal to itself
         assert all(one["weights"] == first["weights"] for one in others)
         return
@@ -188,6 +202,14 @@ def test_the_last_gradient_is_flushed(reports: Reports) -> None:
         assert report["got"][-1] == [[1 / RANKS, 0, 0, 0]] * 2
         assert report["left"] == {}
     assert max(reports["late at the end"][1]["seconds"][STEPS - 2 : STEPS]) < 0.75 * STALL_S
+
+
+def test_a_rank_that_makes_fewer_steps_is_named(testbed: Testbed, reports: Reports) -> None:
+    for rank, report in enumerate(reports["skips a step"]):
+        assert len(report["got"]) == STEPS - (rank == 1)
+        assert f"different numbers of steps (rank 1 {STEPS - 1}, rank 0 {STEPS})" in report["error"]
+    logs = "".join(path.read_text() for path in testbed.results.glob("late-*-rank*.log"))
+    assert logs.count("rank 1: this rank ends with fewer steps than the others, by 1: its weights") == 1
 
 
 @pytest.mark.long

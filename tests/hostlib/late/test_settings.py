@@ -3,6 +3,7 @@
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -88,6 +89,34 @@ def test_what_is_owed_is_rescaled_and_flushed() -> None:
     assert bias.grad is not None
     assert (weight.grad.abs().sum().item(), bias.grad.tolist()) == (0, [4.0] * 4)
     assert not state.flush()
+
+
+def test_what_a_checkpoint_brings_is_kept_until_the_first_step() -> None:
+    model = wrapped()
+    state = inagg.hooks.Deadline(model)
+    model.register_comm_hook(state, inagg.hooks.deadline)
+    state.load_state_dict({"left": {1: torch.full((4,), 8.0)}})
+    assert not state.flush()
+    model(torch.ones(1, 4)).sum().backward()
+    bias = list(model.parameters())[1]
+    assert bias.grad is not None
+    assert bias.grad.tolist() == [1.0 + 8.0] * 4
+
+
+def test_the_sums_have_the_timeout_of_the_models_group() -> None:
+    group = dist.new_group([0], timeout=timedelta(seconds=45))
+    assert inagg.hooks.Deadline(wrapped(process_group=group)).group.timeout_s == 45
+
+
+def test_the_models_group_may_be_one_that_torch_does_not_know() -> None:
+    group = inagg.ProcessGroup.create(HashStore(), 0, 1)
+    model = wrapped(process_group=group)
+    state = inagg.hooks.Deadline(model)
+    model.register_comm_hook(state, inagg.hooks.deadline)
+    model(torch.ones(1, 4)).sum().backward()
+    assert not state.flush()
+    group.shutdown()
+    assert not group.before_leaving
 
 
 def test_a_rank_alone_has_no_thread() -> None:

@@ -12,7 +12,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import inagg.hooks
+from inagg.errors import MismatchError
 from inagg_testbed.events import EventLog
 
 PACE_S = 0.02  # of a step
@@ -103,7 +106,7 @@ class Training:
         weights = torch.cat([one.detach().flatten().float() for one in self.model.parameters()])
         left = {place: part.tolist() for place, part in self.state.state_dict()["left"].items()}
         dist.barrier()  # all have come to the end
-        dist.destroy_process_group(self.state.group)
+        self.state.group.shutdown()
         return {
             "got": self.got,
             "seconds": self.seconds,
@@ -191,26 +194,78 @@ def accumulates() -> dict[str, Any]:
     return training.report()
 
 
-def overflows() -> dict[str, Any]:
-    """Under a GradScaler, the gradient that comes too late is infinite."""
+def scaled(growth_interval: int, late_scale: float = 1.0, *, unscale: bool = False) -> dict[str, Any]:
+    """Under a GradScaler. late_scale: multiplies the gradient that comes too late. unscale: before it is noted."""
     training = Training()
-    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1000)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=growth_interval)
     scales = []
-    for step in range(STEPS):
-        time.sleep(PACE_S)
-        training.optimizer.zero_grad()
-        late = training.rank == 1 and step == STALLED
-        if late:
-            time.sleep(STALL_S)
-        loss: Any = scaler.scale(training.ddp(training.rank, float("inf") if late else 1.0))
-        loss.backward()
+
+    def step_scaled() -> None:
+        if unscale:
+            scaler.unscale_(training.optimizer)
         training.note()
         scaler.step(training.optimizer)
         before = scaler.get_scale()
         scaler.update()
         training.state.rescale(scaler.get_scale() / before)
         scales.append(scaler.get_scale())
+
+    for step in training.state.keep_up(range(2 * STEPS), step_scaled):
+        time.sleep(PACE_S)
+        training.optimizer.zero_grad()
+        late = training.rank == 1 and step == STALLED
+        if late:
+            time.sleep(STALL_S)
+        loss: Any = scaler.scale(training.ddp(training.rank, late_scale if late else 1.0))
+        loss.backward()
+        training.computed += 1
+        step_scaled()
+    training.state.rescale(1 / scaler.get_scale())  # so that the report has no scale
     return training.report(scales=scales)
+
+
+def keeps_up_and_zeroes_last() -> dict[str, Any]:
+    """The loop's order is pass, step, zero_grad."""
+    training = Training()
+    for step in training.state.keep_up(range(2 * STEPS), training.step):
+        time.sleep(PACE_S + stalls_once(1)(training.rank, step))
+        training.ddp(training.rank).backward()
+        training.computed += 1
+        training.step()
+        training.optimizer.zero_grad()
+    return training.report()
+
+
+def skips_a_step() -> dict[str, Any]:
+    """Rank 1 makes one step fewer than the others."""
+    training = Training()
+    for step in range(STEPS):
+        if training.rank == 1 and step == STALLED:
+            time.sleep(STALL_S)
+            continue
+        training.pass_over()
+        training.step()
+    error = ""
+    try:
+        training.state.flush()
+    except MismatchError as caught:
+        error = str(caught)
+    return training.report(error=error)
+
+
+def formed_again() -> dict[str, Any]:
+    """The model's group is formed again while a rank owes gradients."""
+    training = Training()
+    world: Any = dist.group.WORLD
+    for step in range(STEPS):
+        if step == STEPS // 2:
+            handles: list[Any] = [None] * training.ranks
+            dist.all_gather_object(handles, world.get_reconfigure_handle())
+            limit = timedelta(seconds=30)
+            world.reconfigure(SimpleNamespace(uuid=1, handles=handles, timeout=limit)).wait()
+        training.pass_over(stalls_once(2)(training.rank, step))
+        training.step()
+    return training.report()
 
 
 def late_at_the_end() -> dict[str, Any]:
@@ -238,6 +293,7 @@ def restores() -> dict[str, Any]:
     training.report()
     resumed = Training()
     resumed.state.load_state_dict(checkpoint)
+    resumed.state.flush()  # changes nothing before the first step
     resumed.pass_over()
     resumed.step()
     return resumed.report()
@@ -261,7 +317,11 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "accumulates": accumulates,
     "bfloat16": lambda: plain(stalls_once(2), dtype=torch.bfloat16),
     "float16": lambda: plain(stalls_once(2), dtype=torch.float16),
-    "overflow": overflows,
+    "overflow": lambda: scaled(1000, float("inf")),
+    "scale grows": lambda: scaled(20, unscale=True),
+    "zeroes last": keeps_up_and_zeroes_last,
+    "skips a step": skips_a_step,
+    "formed again": formed_again,
     "late at the end": late_at_the_end,
     "restores": restores,
 }
