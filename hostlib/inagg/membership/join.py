@@ -4,7 +4,7 @@
 import contextlib
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -63,23 +63,17 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
         InaggError: this rank could not join, or (a JobError that names it) another rank could not.
         DistStoreError: a rank did not report its outcome in time.
     """
-    assert options.controller is not None  # Options.resolve makes sure
     problem: InaggError | None = None
     address: str | None = None
     session: Session | None = None
+    # Another rank mostly takes less: its requests, the wait for registrations, the wait for packets.
+    patience = timedelta(seconds=3 * options.setup_timeout_s)
     with contextlib.ExitStack() as undo:
-        client = ControlClient(
-            options.controller,
-            setup_s=options.setup_timeout_s,
-            # A controller may start again meanwhile. A group that gloo can serve does not wait for that.
-            absent_s=None if options.fallback == "inner" else options.setup_timeout_s,
-            authority=options.controller_ca,
-        )
-        undo.callback(client.close)
-        # Another rank mostly takes less: its requests, the wait for registrations, the wait for packets.
-        patience = timedelta(seconds=3 * options.setup_timeout_s)
         try:
-            address = _tell_address(client, ranks, options, patience)
+            with _telling_errors(ranks):
+                client = _client(options)
+                undo.callback(client.close)
+                address = _tell_address(client, ranks, options, patience)
             agreed = _agree_on_job(client, ranks, options, patience)
             session = _enter(client, agreed, address, ranks, options, on_failure)
             undo.callback(session.close)
@@ -146,28 +140,42 @@ def all_fall_back(ranks: Assembly, options: Options) -> bool:
     return other is None
 
 
-def _tell_address(client: ControlClient, ranks: Assembly, options: Options, patience: timedelta) -> str:
-    """Publish this host's address towards its switch, by which the controller knows the switch; return it.
+def _client(options: Options) -> ControlClient:
+    assert options.controller is not None  # Options.resolve makes sure
+    return ControlClient(
+        options.controller,
+        setup_s=options.setup_timeout_s,
+        # A controller may start again meanwhile. A group that gloo can serve does not wait for that.
+        absent_s=None if options.fallback == "inner" else options.setup_timeout_s,
+        authority=options.controller_ca,
+    )
 
-    An error is published where the other ranks wait for this one.
-    """
+
+@contextlib.contextmanager
+def _telling_errors(ranks: Assembly) -> Iterator[None]:
+    """Publish an error in the block where the other ranks wait for this one."""
     try:
-        for name, lane_bits in (("lane_bits", options.lane_bits), ("half_lane_bits", options.half_lane_bits)):
-            try:
-                if lane_bits is not None:
-                    check_lanes(lane_bits, ranks.size)
-            except ValueError as error:
-                raise ConfigurationError(f"{name}: {error}") from error
-        if ranks.rank == 0:
-            aggregator = None if options.aggregation == SERVER else client.health().aggregator
-            ip = None if aggregator is None else aggregator.ip
-            ranks.publish(_AGGREGATOR, {"ip": ip, "asked": _aggregation(options)})
-        address = str(options.address or source_address(_destination(client, ranks, options, patience)))
+        yield
     except InaggError as error:
         for name in (_AGGREGATOR, "job") if ranks.rank == 0 else (_address_of(ranks.rank),):
             if ranks.peek(name) is None:
                 ranks.publish(name, {"error": describe(error)})
         raise
+
+
+def _tell_address(client: ControlClient, ranks: Assembly, options: Options, patience: timedelta) -> str:
+    """Publish this host's address towards its switch, by which the controller knows the switch; return it."""
+    for name, lane_bits in (("lane_bits", options.lane_bits), ("half_lane_bits", options.half_lane_bits)):
+        try:
+            if lane_bits is not None:
+                check_lanes(lane_bits, ranks.size)
+        except ValueError as error:
+            raise ConfigurationError(f"{name}: {error}") from error
+    if ranks.rank == 0:
+        aggregator = None if options.aggregation == SERVER else client.health().aggregator
+        ip = None if aggregator is None else aggregator.ip
+        ranks.publish(_AGGREGATOR, {"ip": ip, "asked": _aggregation(options)})
+    address = str(options.address or source_address(_destination(client, ranks, options, patience)))
     ranks.publish(_address_of(ranks.rank), {"ip": address, "wait_s": options.wait_s})
     return address
 

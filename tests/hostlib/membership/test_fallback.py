@@ -30,6 +30,14 @@ def test_every_rank_raises_and_the_message_names_the_rank_with_the_problem() -> 
     assert "rank 0 could not create the job: no answer from the controller" in second["message"]
 
 
+def test_ranks_do_not_wait_for_one_that_cannot_read_its_certificate(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    wrong = {"INAGG_CONTROLLER": "https://127.0.0.1:9", "INAGG_CONTROLLER_CA": str(tmp_path / "ca.pem")}
+    (first, _), (second, _) = run_ranks(wrong, {"INAGG_ADDRESS": "127.0.0.1"})
+    assert (first["error"], second["error"]) == ("ConfigurationError", "JobError")
+    assert "rank 0 could not create the job: controller_ca" in second["message"]
+
+
 @pytest.mark.parametrize("name", ["lane_bits", "half_lane_bits"])
 def test_lanes_that_are_too_narrow_for_the_ranks_are_told_when_the_group_is_made(
     monkeypatch: pytest.MonkeyPatch, name: str
