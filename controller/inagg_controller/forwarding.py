@@ -53,19 +53,26 @@ class Forwarding:
     async def _update(self, tree: OrdinaryTree, group: asyncio.TaskGroup) -> None:
         """Give the switches that are connected what they lack of a tree.
 
-        First all of them stop to flood to links that have left the tree, lest old and new links close a circle. One
-        that does not answer gets the rest later; meanwhile nobody floods to it.
+        First all of them stop to flood to links that have left the tree, lest old and new links close a circle. While
+        one of them has not, nothing else changes, unless the tree has no link to it: nobody floods to it then.
         """
         stale = [
             name
-            for name, there in self._written.items()
-            if there.tree is not tree and name not in self._busy and self._switches[name].connected
+            for name, there in list(self._written.items())
+            if there.tree is not tree and self._switches[name].connected
         ]
-        for narrow in (True, False) if stale else ():
-            self._busy.update(stale)
-            tasks = [group.create_task(self._write(name, tree, narrow)) for name in stale]
-            await asyncio.wait(tasks, timeout=_PATIENCE_S)
-            stale = [name for name in stale if name not in self._busy]
+        for narrow in (True, False):
+            idle = [name for name in stale if name not in self._busy]
+            self._busy.update(idle)
+            tasks = [group.create_task(self._write(name, tree, narrow)) for name in idle]
+            if tasks:
+                await asyncio.wait(tasks, timeout=_PATIENCE_S)
+            if any(not self._is_within(name, tree) and tree.reaches(name) for name in stale):
+                return
+
+    def _is_within(self, name: str, tree: OrdinaryTree) -> bool:
+        """Whether a switch floods to no link outside a tree."""
+        return name not in self._busy and {*self._written[name].flooded} <= {*tree.flooded(name)}
 
     async def _write(self, name: str, tree: OrdinaryTree, narrow: bool) -> None:
         there, flooded = self._written[name], tree.flooded(name)

@@ -247,17 +247,20 @@ class Service:
             _log.info("%s: the request that created it was repeated", job.title)
             return job
         _log.info(
-            "%s: %s, %d workers, %d of %d slots, epoch %d, on %s",
+            "%s: %s, %d workers, %d of %d slots, on %s",
             job.title,
             job.owner.title,
             job.workers,
             job.slots,
             new.slots,
-            job.placement.epoch,
             job.placement.title,
         )
         self._publisher.publish()
         return job
+
+    def has_created(self, key: str, tenant: Tenant | None) -> bool:
+        """Whether a request with this key has created a job that has not ended."""
+        return self.jobs.created_by(key, None if tenant is None else tenant.name) is not None
 
     def give_up(self, job: Job) -> None:
         """The client has gone that asked for a job. End it, unless the client has asked again."""

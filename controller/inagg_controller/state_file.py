@@ -6,6 +6,7 @@ wait for the disk then; the file stays whole.
 """
 
 import contextlib
+import json
 import logging
 import os
 import sqlite3
@@ -92,7 +93,8 @@ class StateFile:
                 },
                 servers=self._rows("servers"),
                 numbers=self._rows("numbers"),
-                epoch_key=self._rows("keys").get("epochs", b""),
+                epoch_key=(texts := self._rows("keys")).get("epochs", b""),
+                ordinary=tuple(json.loads(texts.get("ordinary", b"[]"))),
             )
         except sqlite3.Error as error:
             raise ConfigurationError(f"--state {self._path}: {_why(error)}") from error
@@ -109,7 +111,10 @@ class StateFile:
                 self._save_jobs()
                 self._save_servers(changes)
                 self._replace("numbers", changes.numbers.items())
-                self._replace("keys", [("epochs", changes.epoch_key)])
+                self._replace(
+                    "keys",
+                    [("epochs", changes.epoch_key), ("ordinary", json.dumps(changes.ordinary).encode())],
+                )
         except sqlite3.Error as error:
             if not self._failing:
                 _log.error("--state %s: jobs are not saved: %s", self._path, error)

@@ -188,24 +188,40 @@ def links_of(tree: OrdinaryTree) -> set[str]:
 
 
 def test_ordinary_traffic_goes_around_a_switch_and_stays_there() -> None:
-    dead = {link for link in LEAF_SPINE.links if any(end.switch == "spine1" for end in link.ends)}
-    around = ORDINARY.around(dead)
+    around = ORDINARY.around((), {"spine1"})
     assert links_of(around) == {"leaf1:102 - spine2:1", "leaf2:102 - spine2:2"}
     assert around.flooded("leaf1") == (1, 2, 102)
-    back = around.around(())
+    back = around.around((), ())
     assert links_of(back) == links_of(around) | {"leaf1:101 - spine1:1"}
     ports = {binding.ip: binding.port for binding in back.bindings("leaf2")}
     assert (ports[0x0A000001], ports[0x0A00FF01], ports[0x0A00FF03], ports[0x0A00FF04]) == (102,) * 4
 
 
-def test_no_link_to_a_dead_leaf_is_used_and_its_stations_stay_bound() -> None:
-    dead = {link for link in LEAF_SPINE.links if any(end.switch == "leaf2" for end in link.ends)}
-    around = ORDINARY.around(dead)
-    assert links_of(around) == {"leaf1:101 - spine1:1", "leaf1:102 - spine2:1"}
-    assert around.flooded("spine1") == (1,)
+def test_a_switch_that_only_the_controller_misses_keeps_its_traffic() -> None:
+    moved = ORDINARY.around((), {"spine1"}).around((), ())
+    assert moved.around((), {"leaf2"}) is moved
+    assert moved.around((), {"leaf2", "leaf1", "spine1", "spine2"}) is moved
+    # Nothing else joins the leaves.
+    alone = Topology(LEAF_SPINE.switches[:3], LEAF_SPINE.links[:2], LEAF_SPINE.hosts)
+    tree = OrdinaryTree.shortest(alone)
+    assert tree.around(alone.links, {"spine1"}) is tree
+
+
+def test_nobody_floods_to_a_switch_that_would_close_a_circle() -> None:
+    """spine2 needs another link than that to leaf1; leaf1 perhaps still floods to both spines."""
+    around = ORDINARY.around((), {"leaf1"})
+    assert links_of(around) == {"leaf2:101 - spine1:2", "leaf2:102 - spine2:2"}
     for name in LEAF_SPINE.by_name:
         stations = {(binding.ip, binding.mac) for binding in ORDINARY.bindings(name)}
         assert {(binding.ip, binding.mac) for binding in around.bindings(name)} == stations
+
+
+def test_a_tree_is_known_by_the_names_of_its_links() -> None:
+    moved = ORDINARY.around((), {"spine1"})
+    assert OrdinaryTree.named(LEAF_SPINE, sorted(links_of(moved))) == moved
+    every = [str(link) for link in LEAF_SPINE.links]
+    for names in (every, ["leaf9:1 - spine1:1"]):
+        assert OrdinaryTree.named(LEAF_SPINE, names) is None
 
 
 @given(st.data())
@@ -215,15 +231,18 @@ def test_ordinary_traffic_has_no_loop_and_joins_what_live_links_join(data: st.Da
     pairs = st.tuples(st.sampled_from(names), st.sampled_from(names)).filter(lambda pair: pair[0] < pair[1])
     found = topology(" ".join(names), *map("-".join, data.draw(st.lists(pairs, min_size=1, max_size=12))))
     tree = OrdinaryTree.shortest(found)
-    for dead in data.draw(st.lists(st.sets(st.sampled_from(found.links)), max_size=4)):
-        before, tree = tree, tree.around(dead)
+    faults = st.tuples(st.sets(st.sampled_from(found.links)), st.sets(st.sampled_from(names)))
+    for down, away in data.draw(st.lists(faults, max_size=4)):
+        before, tree = tree, tree.around(down, away)
+        dead = down | {link for link in found.links if any(end.switch in away for end in link.ends)}
         assert before.links - dead <= tree.links
-        assert not tree.links & dead
-        live, used = found.graph(names, dead), found.graph(names, set(found.links) - tree.links)
+        used = found.graph(names, set(found.links) - tree.links)
         assert nx.is_forest(used)
-        assert sorted(map(sorted, nx.connected_components(used))) == sorted(
-            map(sorted, nx.connected_components(live))
-        )
+        for joined in nx.connected_components(found.graph(names, dead)):
+            assert joined <= nx.node_connected_component(used, next(iter(joined)))
+        for name in away:
+            links = {link for link in before.links if any(end.switch == name for end in link.ends)}
+            assert tree.links & links in (links, set())
 
 
 def test_workers_at_one_switch_need_no_other() -> None:

@@ -65,6 +65,22 @@ def test_a_key_finds_only_jobs_of_the_same_tenant(serving: Serving) -> None:
     run(body)
 
 
+def test_a_creation_that_is_repeated_counts_once(serving: Serving) -> None:
+    async def body() -> None:
+        tenants = Tenants([vision(creations_per_min=1)])
+        async with (
+            serving(tenants=tenants, **QUOTAS) as (_, service, _),
+            asking(service, "127.0.0.1", TOKEN) as client,
+        ):
+            client.headers["Idempotency-Key"] = "one"
+            for _ in range(2):
+                assert (await client.post("/jobs", json=ASKED)).json()["id"] == 1
+            client.headers["Idempotency-Key"] = "two"
+            assert (await client.post("/jobs", json=ASKED)).status_code == 429
+
+    run(body)
+
+
 def test_without_tenants_everybody_creates_jobs_whatever_token_they_show(serving: Serving) -> None:
     async def body() -> None:
         async with serving(**QUOTAS) as (_, service, _):

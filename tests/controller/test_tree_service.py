@@ -6,7 +6,9 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,6 +17,7 @@ from inagg_contract.constants import FLOOD_GROUP
 from inagg_controller.errors import ConfigurationError, SwitchUnreachableError
 from inagg_controller.fabric.topology import Place
 from inagg_controller.service import Service
+from inagg_controller.state_file import StateFile
 from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import STATION, Entity, TableEntry
 from tests.controller.memory_switch import MemorySwitch
@@ -283,6 +286,60 @@ def test_a_switch_that_stands_still_does_not_keep_ordinary_traffic_from_going_ar
             await settle(lambda: fabric.switches["spine1"].replicas(FLOOD_GROUP) == ())
 
     run(body)
+
+
+def test_nothing_else_moves_while_a_switch_in_the_tree_has_not_stopped_to_flood(fabric: Fabric) -> None:
+    """spine1, which only the controller does not reach, leaf1 and spine2 would close a circle through leaf2."""
+
+    async def body() -> None:
+        async with fabric.serving()():
+            refused, go_on = threading.Event(), threading.Event()
+
+            def stand(_: Entity) -> bool:  # on the leaf's thread
+                refused.set()
+                return not go_on.wait(20)
+
+            fabric.switches["leaf2"].refuse = stand
+            fabric.switches["spine1"].away = True
+            fabric.switches["spine1"].restart()
+            await settle(refused.is_set)
+            await settle(lambda: ordinary_ways(fabric)["leaf1"][0] == [1, 2, 102])
+            await asyncio.sleep(1.5)  # longer than the others wait for one another
+            assert ordinary_ways(fabric)["spine2"] == ([1], 1)
+            go_on.set()
+            await settle(lambda: ordinary_ways(fabric)["spine2"] == ([1, 2], 2))
+            assert ordinary_ways(fabric)["leaf2"] == ([1, 2, 102], 1)
+
+    run(body)
+
+
+def test_a_controller_that_starts_again_leaves_ordinary_traffic_where_it_is(
+    fabric: Fabric, tmp_path: Path
+) -> None:
+    around = {"leaf1": ([1, 2, 102], 102), "leaf2": ([1, 2, 102], 1), "spine2": ([1, 2], 2)}
+
+    async def first() -> None:
+        with closing(StateFile(tmp_path / "state")) as state:
+            async with fabric.serving()(state=state) as (client, _, _):
+                fabric.switches["spine1"].away = True
+                fabric.switches["spine1"].restart()
+                await settle(lambda: ordinary_ways(fabric) == around)
+                await start(client, ALL)
+
+    async def again() -> None:
+        for switch in fabric.switches.values():
+            switch.calls.clear()
+        fabric.switches["spine1"].away = False
+        with closing(StateFile(tmp_path / "state")) as state:
+            async with fabric.serving()(state=state):
+                joined = around | {"leaf1": ([1, 2, 101, 102], 102), "spine1": ([1], 1)}
+                await settle(lambda: ordinary_ways(fabric) == joined)
+        # Only what leads to spine1's aggregator has moved.
+        calls = fabric.switches["leaf2"].calls + fabric.switches["spine2"].calls
+        assert {(kind, str(H3) in str(entity)) for kind, entity in calls} <= {("modify", False)}
+
+    run(first)
+    run(again)
 
 
 def test_a_wrong_cable_is_an_error_at_start(fabric: Fabric) -> None:

@@ -198,7 +198,8 @@ def _of_creators(service: Service) -> APIRouter:
         gate: Gate = request.app.state.gate
         creator = None if gate.is_operator(request) else host_of(request.client)
         tenant = gate.tenant_of(request)
-        with gate.rates.creation(tenant):
+        again = service.has_created(idempotency_key, tenant)
+        with gate.rates.creation(None if again else tenant):
             job = await service.create(new, creator, tenant, idempotency_key)
         if await request.is_disconnected():  # while the service waited for room
             service.give_up(job)

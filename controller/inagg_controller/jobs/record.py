@@ -102,13 +102,14 @@ class ServerRecord:
 class Saved:
     """Everything that is kept. jobs, servers: their records. members: of jobs, by number and rank; each has its own, so
     that the last of thousands costs no more than the first. numbers: the next of each kind of number. epoch_key: of
-    `Epochs`; empty if there is none."""
+    `Epochs`; empty if there is none. ordinary: the links that ordinary traffic uses; empty if that is not known."""
 
     jobs: Mapping[int, bytes] = field(default_factory=dict)
     members: Mapping[tuple[int, int], bytes] = field(default_factory=dict)
     servers: Mapping[str, bytes] = field(default_factory=dict)
     numbers: Mapping[str, int] = field(default_factory=dict)
     epoch_key: bytes = b""
+    ordinary: tuple[str, ...] = ()
 
 
 _jobs, _servers = TypeAdapter(JobRecord), TypeAdapter(ServerRecord)

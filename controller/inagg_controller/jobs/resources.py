@@ -103,12 +103,8 @@ class Resources:
 
     def reroute(self) -> list[Link]:
         """Have ordinary traffic go around what is not there now. Returns the links that it uses from now on."""
-        away = (
-            link
-            for link in self._topology.links
-            if not all(end.switch in self.connected for end in link.ends)
-        )
-        before, self.ordinary = self.ordinary, self.ordinary.around(self.down.union(away))
+        away = self._topology.by_name.keys() - self.connected
+        before, self.ordinary = self.ordinary, self.ordinary.around(self.down, away)
         return sorted(self.ordinary.links - before.links, key=str)
 
     def away(self, tree: Tree) -> list[str]:

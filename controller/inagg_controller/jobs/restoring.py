@@ -5,6 +5,7 @@ What a running job had is taken to be in its switches still; whoever connects to
 changing its way begins that again, and a joining one is placed again. Time that a state may last begins anew.
 """
 
+from inagg_controller.fabric.ordinary import OrdinaryTree
 from inagg_controller.jobs.calls import Comparison
 from inagg_controller.jobs.epochs import Epochs
 from inagg_controller.jobs.installation import entries_of
@@ -34,6 +35,9 @@ def restore(states: JobStates, supplies: Supplies, saved: Saved, now: float) -> 
     """Restore jobs and servers in a new table. Raises RecordError."""
     numbers = saved.numbers
     states.epochs = _epochs(saved, states.epochs)
+    ordinary = OrdinaryTree.named(supplies.topology, saved.ordinary)
+    if ordinary is not None and saved.ordinary:
+        supplies.resources.ordinary = ordinary
     states.numbers.next = numbers.get("job", states.numbers.next)
     states.groups.next = numbers.get("group", states.groups.next)
     supplies.servers.next_instance = numbers.get("instance", supplies.servers.next_instance)

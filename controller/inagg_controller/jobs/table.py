@@ -111,6 +111,7 @@ class JobTable:
             servers={name: record_of_server(server) for name, server in self.servers.by_name.items()},
             numbers=numbers_of(self._states, self._supplies.servers),
             epoch_key=self._states.epochs.key,
+            ordinary=tuple(sorted(map(str, self.switches.ordinary.links))),
         )
 
     def job(self, number: int) -> Job:
@@ -131,19 +132,17 @@ class JobTable:
 
         If a job of the same tenant that has not ended was created with the same key, it is that one.
         """
-        if (job := self._created_by(request)) is not None:
+        if (job := self.created_by(request.key, request.tenant)) is not None:
             if job.workers != request.workers:
                 raise InvalidRequestError(f"{job.title} was created with this key, for {job.workers} workers")
             return job
         self._states.check_epoch()
         return self._states.add(request, self._planners.plan(request, self._states.holders), now)
 
-    def _created_by(self, request: JobRequest) -> Job | None:
-        """The job that an earlier one of these requests has created."""
-        if not request.key:
-            return None
-        with_key = (job for job in self.jobs.values() if job.key == request.key and not job.ended)
-        return next((job for job in with_key if job.owner.tenant == request.tenant), None)
+    def created_by(self, key: str, tenant: str | None) -> Job | None:
+        """The job that a tenant's request with this key has created, if it has not ended."""
+        with_key = (job for job in self.jobs.values() if key and job.key == key and not job.ended)
+        return next((job for job in with_key if job.owner.tenant == tenant), None)
 
     def frees_room(self, request: JobRequest) -> bool:
         """Whether what a job needs is about to become free."""

@@ -112,6 +112,11 @@ def _trusted(url: str, authority: Path | None) -> ssl.SSLContext | bool:
         ) from error
 
 
+def new_key() -> str:
+    """A key by which the controller knows requests for the same job."""
+    return secrets.token_urlsafe()
+
+
 class ControlClient:
     """The controller's HTTP API. May be shared between threads; connections are reused.
 
@@ -194,12 +199,13 @@ class ControlClient:
         job_class: str | None = None,
         on_path_loss: Sequence[PathLoss] = (),
         token: str | None = None,
+        key: str | None = None,
     ) -> JobStatus:
         """Create a job of `workers` ranks (1 to 4096); ask for `slots` slots (a power of two, at least 2).
 
         hosts: the IPv4 address of each rank's host, by rank. A controller of several switches needs them.
         aggregation, servers, priority, job_class, on_path_loss: as in `Options`. token: of the tenant whose job it is;
-        None: this client's.
+        None: this client's. key: of `new_key`, the same for requests that are to create one job together.
         """
         body = NewJob.model_construct(
             workers=workers,
@@ -212,7 +218,7 @@ class ControlClient:
             job_class=job_class,
             on_path_loss=list(on_path_loss),
         )
-        headers = {"Idempotency-Key": secrets.token_urlsafe()}
+        headers = {"Idempotency-Key": key or new_key()}
         document = self._request(
             "POST", "/jobs", body=body, timeout_s=self.setup_s, headers=headers, token=token
         )

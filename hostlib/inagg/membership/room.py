@@ -14,7 +14,7 @@ from itertools import chain, repeat
 from typing import Any
 
 from inagg.base_errors import ControllerRefusedError
-from inagg.membership.control import ControlClient
+from inagg.membership.control import ControlClient, new_key
 from inagg.options import Options
 from inagg_contract.aggregation import SERVER
 from inagg_contract.documents import JobStatus
@@ -54,6 +54,7 @@ def create_job(
         job_class=options.job_class,
         on_path_loss=options.on_path_loss,
         token=options.read_token(),
+        key=new_key(),
     )
     try:
         return wait_for_room(partial(create, aggregation=options.aggregation), options.wait_s, check)
