@@ -46,6 +46,7 @@ CONFIG_VARIABLE = "INAGG_CONFIG"
 
 _PREFIX = "INAGG_"
 _SECRET_SETTING = "controller_token"
+_TOKEN_SETTINGS = {_SECRET_SETTING, "controller_token_file"}
 _MAX_CPU = 8191  # NR_CPUS of the largest Linux kernels, less one
 
 
@@ -430,11 +431,14 @@ class Options(BaseModel):
         if path is not None:
             settings = _read(path)
             places = {name: f"{path}: {name}" for name in settings}
-        for name, (variable, value) in _from_environment(environment).items():
+        from_environment = _from_environment(environment)
+        _drop_other_tokens(settings, from_environment)
+        for name, (variable, value) in from_environment.items():
             settings[name] = value
             places[name] = variable
         if given is not None:
             own = given.model_dump(include=given.model_fields_set)
+            _drop_other_tokens(settings, own)
             settings |= own
             places |= {name: name for name in own}
         try:
@@ -485,7 +489,19 @@ def launcher_environment(settings: Sequence[str]) -> dict[str, str]:
             + ", ".join(setting.partition("=")[0] for setting in settings)
         )
     Options(**given)
+    if _SECRET_SETTING in given:
+        raise ConfigurationError(
+            f"inagg options: {_SECRET_SETTING} on a command line is seen by other users of this machine; give "
+            "controller_token_file"
+        )
     return {variable_of(name): value for name, value in given.items()}
+
+
+def _drop_other_tokens(settings: dict[str, object], above: Mapping[str, object]) -> None:
+    """Drop the token of lower sources, if a source above has one in either form."""
+    if _TOKEN_SETTINGS & above.keys():
+        for name in _TOKEN_SETTINGS:
+            settings.pop(name, None)
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -90,3 +90,24 @@ def test_an_error_about_another_setting_does_not_show_the_token(tmp_path: Path) 
         with pytest.raises(ConfigurationError) as found:
             make()
         assert TOKEN not in "".join(traceback.format_exception(found.value))
+
+
+@pytest.mark.parametrize("above", ["a variable", "the program"])
+def test_a_token_in_either_form_hides_those_of_lower_sources(tmp_path: Path, above: str) -> None:
+    (tmp_path / "token").write_text("from-a-file")
+    (tmp_path / "inagg.toml").write_text(
+        'controller = "http://h:1"\ncontroller_token = "from-the-configuration"\n'
+    )
+    variable = {"INAGG_CONTROLLER_TOKEN_FILE": str(tmp_path / "token")}
+    if above == "a variable":
+        options = options_of(tmp_path, variable)
+    else:
+        options = options_of(
+            tmp_path, {"INAGG_CONTROLLER_TOKEN": "old"}, controller_token_file=tmp_path / "token"
+        )
+    assert options.read_token() == "from-a-file"
+
+
+def test_a_launcher_takes_no_token_on_its_command_line() -> None:
+    with pytest.raises(ConfigurationError, match="give controller_token_file"):
+        launcher_environment(["controller_token=secret"])
