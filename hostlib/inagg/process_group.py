@@ -57,7 +57,11 @@ from inagg.sums.elements import (
 from inagg.sums.operation import Operation
 from inagg.sums.own import OwnSums
 from inagg.sums.work import SwitchWork
-from inagg.torch_versions import GLOO_LACKS_REDUCE_SCATTER, GLOO_REDUCE_SCATTER_ONLY_SUMS
+from inagg.torch_versions import (
+    GLOO_KEEPS_ITS_TIMEOUT,
+    GLOO_LACKS_REDUCE_SCATTER,
+    GLOO_REDUCE_SCATTER_ONLY_SUMS,
+)
 
 _c10d: Any = torch._C._distributed_c10d  # torch's stub lacks much of it
 
@@ -98,6 +102,7 @@ class ProcessGroup(ForwardingGroup):
         backend: str = "inagg",
         without_job: str = "",
         formed: bool = True,
+        aborted: threading.Event | None = None,
     ) -> None:
         super().__init__(store, rank, size, timeout, copy_cpu=options.stage_cpu)
         self._options = options
@@ -118,9 +123,10 @@ class ProcessGroup(ForwardingGroup):
         self._formations = Formations(store, rank)
         self._reforming = threading.Lock()  # guards the next one
         self._aborted: threading.Event | None = None  # while `reconfigure` runs: whether it shall give up
+        self._splits: set[threading.Event] = set()  # the same of each `split_group` that runs
         living.add(self)
         if formed:
-            self._form(store, rank, size, timeout)
+            self._form(store, rank, size, timeout, aborted=aborted)
         else:
             self._session = Unformed("the group has no members yet: call reconfigure first", rank)
 
@@ -167,8 +173,9 @@ class ProcessGroup(ForwardingGroup):
         options, size = self._options, self.size()
         if isinstance(joined, Session):
             joined.watch(self._connections.silent, self._connections.ended, self._connections.rtt_s)
-            address, host = _gloo_address(options), options.own_host_name
-            joined.may_sum_alone(partial(GlooRounds, self._store, self.rank(), size, address, host))
+            if not GLOO_KEEPS_ITS_TIMEOUT:  # rounds wait for ever, and connecting must not
+                address, host = _gloo_address(options), options.own_host_name
+                joined.may_sum_alone(partial(GlooRounds, self._store, self.rank(), size, address, host))
             self._switch = SwitchCollectives(joined.sums, size, options, self.tally)
             self._session = joined  # last: until then collectives fail
             return
@@ -248,15 +255,20 @@ class ProcessGroup(ForwardingGroup):
         """
         if self.rank() not in ranks:
             return None
-        members = ",".join(map(str, ranks))
-        group = type(self)(
-            PrefixStore(f"split/{members}", self._store),
-            list(ranks).index(self.rank()),
-            len(ranks),
-            timeout or timedelta(seconds=self.timeout_s),
-            opts if isinstance(opts, Options) else self.options,
-            without_job=self._without_job,
-        )
+        members, aborted = ",".join(map(str, ranks)), threading.Event()
+        self._splits.add(aborted)
+        try:
+            group = type(self)(
+                PrefixStore(f"split/{members}", self._store),
+                list(ranks).index(self.rank()),
+                len(ranks),
+                timeout or timedelta(seconds=self.timeout_s),
+                opts if isinstance(opts, Options) else self.options,
+                without_job=self._without_job,
+                aborted=aborted,
+            )
+        finally:
+            self._splits.discard(aborted)
         group.setGroupName(group_name or f"{self.group_name}:split:{members}")
         group.setGroupDesc(group_desc or f"{self.group_desc}:split")
         return group
@@ -466,6 +478,7 @@ class ProcessGroup(ForwardingGroup):
         if os.getpid() != self._made_by:
             return
         self._end_callers(ABORTED, 0.0)
+        self._end_splits()
         with self._reforming:
             if self._aborted is not None:
                 self._aborted.set()
@@ -572,7 +585,12 @@ class ProcessGroup(ForwardingGroup):
         While the job is being joined, do nothing: nothing waits for the job yet, and gloo may have to do the sums.
         """
         if isinstance(self._session, Session):
+            self._end_splits()
             self._break_off()
+
+    def _end_splits(self) -> None:
+        for aborted in list(self._splits):
+            aborted.set()
 
     def _begin(self, method: str, arguments: Sequence[Any]) -> None:
         """Note a collective of the inner group in the journal, which ranks compare."""

@@ -16,6 +16,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from inagg.inner.connections import GlooConnections
 from inagg.inner.gloo import make_gloo
 from inagg.membership.assembly import Assembly
+from inagg.membership.store import own_connection
 from inagg_contract.documents import LONGEST_CHANGE_S
 
 # A round waits for a rank as long as the rank's program computes. The engine's give-up time is the limit.
@@ -35,7 +36,7 @@ class GlooRounds:
     def __init__(
         self, store: Store, rank: int, size: int, address: str | None, host: str, epoch: int
     ) -> None:
-        own = PrefixStore(f"rounds/{epoch}", store)
+        own = PrefixStore(f"rounds/{epoch}", own_connection(store))
         with Assembly(own, rank, size, timedelta(seconds=LONGEST_CHANGE_S), host) as ranks:
             self._connections = GlooConnections(address, partial(make_gloo, ranks, timeout=_FOR_EVER), ranks)
             try:

@@ -96,7 +96,7 @@ class Deadline:
     def _form(self) -> None:
         """Make the group of the sums, of the ranks that the model's group has now."""
         outer = self._outer
-        self._formed_in = outer.get_reconfigure_handle()
+        formed_in = outer.get_reconfigure_handle()
         group = outer.split_group(range(outer.size()), group_desc="late gradients")
         assert group is not None  # this rank is in it
         self.group: ProcessGroup = group
@@ -106,6 +106,7 @@ class Deadline:
             roll_call = RollCall(self.group.get_group_store())
             stand_in = StandIn(self._sums, roll_call, least=self.least, most_behind=self._most_behind)
             self.group.before_leaving.append(lambda *_: stand_in.close())
+        self._formed_in = formed_in
 
     @property
     def _outdated(self) -> bool:

@@ -244,6 +244,18 @@ def test_no_collective_of_another_thread_begins_while_the_group_is_formed(
             group.abort()
 
 
+def test_abort_ends_a_split_that_waits_for_another_rank() -> None:
+    with ThreadPoolExecutor() as threads:
+        groups = pair(HashStore(), threads)
+        waiting = threads.submit(groups[0].split_group, [0, 1])
+        wait_until(lambda: groups[0]._splits, "the split has begun")
+        groups[0].abort()
+        with pytest.raises(JobError, match="aborted the group"):
+            waiting.result(timeout=20)
+        for group in groups:
+            group.shutdown()
+
+
 def test_abort_in_a_forked_child_leaves_the_parent_in_the_group() -> None:
     with ThreadPoolExecutor(2) as threads:
         groups = pair(HashStore(), threads)
