@@ -246,7 +246,7 @@ def test_a_starting_group_waits_for_a_controller_that_starts_again(
         ThreadPoolExecutor() as pool,
     ):
         created = pool.submit(client.create_job, 2, 4)
-        wait_until(lambda: "takes no connection" in caplog.text, "a warning", 10)
+        wait_until(lambda: "no controller takes connections" in caplog.text, "a warning", 10)
         assert not created.done()
         process = launch()
         assert read_line(process) == "ready"

@@ -46,7 +46,9 @@ def test_a_group_that_is_made_while_the_controller_is_away_waits_for_it(open_net
         testbed.kill("controller")
         group = testbed.launch([sys.executable, "-c", right_sum(70_001)], name="early")
         log = group.workers[0].process.log_path
-        wait_until(lambda: log.exists() and "takes no connection" in log.read_text(), "rank 0 warns", 60)
+        wait_until(
+            lambda: log.exists() and "no controller takes connections" in log.read_text(), "rank 0 warns", 60
+        )
         restart_controller(testbed)
         group.follow(lambda _rank, _event: None, timeout_s=60)
 

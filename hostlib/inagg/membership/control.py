@@ -112,6 +112,13 @@ def _trusted(url: str, authority: Path | None) -> ssl.SSLContext | bool:
         ) from error
 
 
+def _is_refusal(error: BaseException | None) -> bool:
+    """Whether a host has refused a connection: no process listens there, but one may soon."""
+    while error is not None and not isinstance(error, ConnectionRefusedError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def new_key() -> str:
     """A key by which the controller knows requests for the same job."""
     return secrets.token_urlsafe()
@@ -121,8 +128,9 @@ class ControlClient:
     """The controller's HTTP API. May be shared between threads; connections are reused.
 
     base_url: such as "http://10.0.0.254:9560". timeout_s: time allowed for one request, repeats included. setup_s: the
-    same for the requests of a group that starts, by default timeout_s. absent_s: after this time a controller that
-    takes no connection is given up, by default timeout_s.
+    same for the requests of a group that starts, by default timeout_s. absent_s: after this time a controller whose
+    host refuses connections is given up, by default timeout_s: it may start again. A host that is silent is given up
+    after timeout_s.
     token: the operator's, or a tenant's. Without it a client may create jobs if the controller has no tenants, and use
     jobs whose secret it knows: those that it has created, and those given to `learn_secret`. authority: the file with
     the certificate of the authority that signed the controller's, for an https URL; by default, the system's
@@ -329,7 +337,8 @@ class ControlClient:
                 status = self._job("GET", job, params={"wait": until, "timeout_s": wait_s})
             except ControllerUnreachableError as error:
                 busy, now = isinstance(error.__cause__, httpx.ReadTimeout), time.monotonic()
-                if now >= deadline or not (busy or now < answered + self.absent_s):
+                starting = _is_refusal(error) and now < answered + self.absent_s
+                if now >= deadline or not (busy or starting):
                     raise
                 check()
                 continue
@@ -658,7 +667,8 @@ class ControlClient:
                 now = time.monotonic()
                 if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):  # it was sent
                     reached = now
-                cause, until = str(error) or type(error).__name__, min(deadline, reached + self.absent_s)
+                patience = self.absent_s if _is_refusal(error) else self.timeout_s
+                cause, until = str(error) or type(error).__name__, min(deadline, reached + patience)
                 if not repeat or now + pause >= until:
                     raise ControllerUnreachableError(
                         url=self.base_url, request=request, cause=cause
@@ -666,7 +676,7 @@ class ControlClient:
                 if not warned and now >= reached + self.timeout_s:
                     warned = True
                     _log.warning(
-                        "inagg: the controller at %s takes no connection (%s); trying for %.0f s more",
+                        "inagg: no controller takes connections at %s (%s); trying for %.0f s more",
                         *(self.base_url, cause, until - now),
                     )
                 time.sleep(pause)

@@ -12,7 +12,7 @@ from torch._C._distributed_c10d import HashStore
 from inagg.errors import ConfigurationError, ControllerUnreachableError, InaggError, JobError
 from inagg.membership.assembly import Assembly
 from inagg.membership.control import ControlClient
-from inagg.membership.join import _tell_address
+from inagg.membership.join import _tell_address, _telling_errors
 from inagg.options import Options
 from inagg_contract.documents import Health
 from tests.hostlib.membership.one_rank import health_of
@@ -45,7 +45,8 @@ def tell(controllers: Sequence[Controller], **options: Sequence[Any]) -> list[An
         ranks = Assembly(store, rank, len(controllers), LIMIT)
         own = Options(controller=URL, **{name: given[rank] for name, given in options.items()})
         try:
-            return _tell_address(controllers[rank], ranks, own, LIMIT)
+            with _telling_errors(ranks):
+                return _tell_address(controllers[rank], ranks, own, LIMIT)
         except InaggError as error:
             return error
 

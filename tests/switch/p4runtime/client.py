@@ -221,6 +221,6 @@ def admission_entry(program: Switch, rank: int) -> p4runtime_pb2.Entity:
     for field, value in enumerate((b"\x01", b"\x0a\x00\x00\x01", b"\x01", bytes([rank])), 1):
         entry.match.add(field_id=field).exact.value = value
     entry.action.action.action_id = action_id(program, "admit")
-    for param in range(1, 9):
+    for param in range(1, 10):
         entry.action.action.params.add(param_id=param, value=b"\x01")
     return entity

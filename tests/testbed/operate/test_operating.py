@@ -326,7 +326,7 @@ def test_slots_name_whom_sums_wait_for(tree: Up) -> None:
     try:
         wait_until(lambda: unfinished() == waiting, f"{waiting}", timeout_s=60)
         text = inagg("slots", *run).stdout
-        assert re.search(r"^leaf1 +leaf2 +1 +\d+ *$", text, re.MULTILINE), text
+        assert re.search(r"^leaf1 +leaf2 +1 +[\d,]+ *$", text, re.MULTILINE), text
         leaf = json.loads(inagg("registers", *run, "slot_members", "--switch", "leaf1", "--json").stdout)
         assert set(leaf.values()) == {0, 1}
         for process in reversed(ranks):
