@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which links ordinary traffic uses: a tree that joins all switches, so no frame travels in a circle."""
+"""Which links ordinary traffic uses: they close no circle, so no frame travels for ever."""
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
@@ -77,7 +77,9 @@ class OrdinaryTree:
         What belongs to another switch comes by the link towards it, which other stations may use too. What the tree
         does not join has the shortest way.
         """
-        ways = self.shortest(self.topology)._ways(name) | self._ways(name)
+        ways = self._ways(name)
+        if len(ways) < len(self.topology.switches) - 1:
+            ways = self.shortest(self.topology)._ways(name) | ways
         hosts = [(host.place, host.ip, host.mac) for host in self.topology.hosts if host.mac is not None]
         own = [Binding(ip=ip, mac=mac, port=at.port) for at, ip, mac in hosts if at.switch == name]
         elsewhere = [(at.switch, ip, mac) for at, ip, mac in hosts]
