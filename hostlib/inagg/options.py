@@ -39,6 +39,7 @@ from inagg_contract.documents import (
 )
 from inagg_contract.lanes import LaneWidth
 from inagg_contract.ranks import host_name, job_name
+from inagg_contract.settings import refuse_truth_value
 from inagg_contract.tokens import is_token
 
 CONFIG_FILE = "inagg.toml"
@@ -393,13 +394,7 @@ class Options(BaseModel):
             )
         return token
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_values(cls, value: object) -> object:
-        """Refuse true and false, which Python would accept for numbers."""
-        if isinstance(value, bool):
-            raise ValueError("true and false are not values of this setting")
-        return value
+    _no_truth_values = field_validator("*", mode="before")(refuse_truth_value)
 
     def __init__(self, /, **settings: object) -> None:
         try:

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from inagg_contract.documents import JobClassName
+from inagg_contract.settings import refuse_truth_value
 from inagg_controller.errors import ForbiddenClassError
 from inagg_controller.jobs.accounts import Account, Owner
 from inagg_controller.tokens import same
@@ -56,13 +57,7 @@ class Tenant(Account):
     requests_per_s: _Rate | None = None
     creations_per_min: _Rate | None = None
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_values(cls, value: object) -> object:
-        """Refuse true and false, which would pass for numbers."""
-        if isinstance(value, bool):
-            raise ValueError("true and false are not values of this setting")
-        return value
+    _no_truth_values = field_validator("*", mode="before")(refuse_truth_value)
 
     def owns(self, owner: Owner) -> bool:
         """See Account."""
