@@ -356,7 +356,10 @@ void Engine::receive(std::span<const std::byte> message, std::size_t datagram_by
 }
 
 void Engine::read(std::span<const std::byte> message, std::size_t datagram_bytes, bool congested,
-                  Arrivals& arrivals) const {
+                  Arrivals& arrivals, MessageMemory* memory) const {
+    if (message.size() < KeptResults::LEAST_HELD) {
+        memory = nullptr;
+    }
     do {
         const auto datagram = message.first(std::min(datagram_bytes, message.size()));
         std::optional<Header> header = decode(datagram);
@@ -365,7 +368,8 @@ void Engine::read(std::span<const std::byte> message, std::size_t datagram_bytes
             const bool marked = (header->announced.flags & p4::FLAG_CONGESTED) != 0;
             arrivals.datagrams_.push_back({.header = *header,
                                            .congested = congested || marked,
-                                           .words = datagram.subspan(HEADER_BYTES)});
+                                           .words = datagram.subspan(HEADER_BYTES),
+                                           .memory = memory});
         } else {
             ++arrivals.discarded_;
         }
@@ -401,6 +405,10 @@ void Engine::claim(Arrivals& arrivals, double now) {
 }
 
 void Engine::check(Arrivals& arrivals) const {
+    std::optional<KeptResults::Batch> keeping;
+    if (kept_) {
+        keeping.emplace(*kept_);
+    }
     for (Arrivals::Datagram& result : arrivals.datagrams_) {
         prefetch_slot(arrivals.datagrams_, result);
         if (result.slot == nullptr) {
@@ -408,8 +416,8 @@ void Engine::check(Arrivals& arrivals) const {
         }
         const Slot& slot = *result.slot;
         result.faulty = !codec_.is_right(slot, result.header, result.words);
-        if (!result.faulty && kept_) {
-            kept_->put(slot.chunk(), result.whole());
+        if (!result.faulty && keeping) {
+            keeping->put(slot.chunk(), result.whole(), result.memory);
         }
         if (!result.faulty && slot.kind() == Kind::data && slot.collective().taken_alone(slot.assignment())) {
             slot.collective().take(slot.assignment(), result.words);

@@ -72,7 +72,7 @@ class Departures {
     std::vector<Outgoing> datagrams_;
 };
 
-// Datagrams that a packet thread has received, from read() to finish(). Their memory must stay until then.
+// Datagrams that a packet thread has received, from read() to finish(). The message must stay until then.
 class Arrivals {
   public:
     bool empty() const { return datagrams_.empty() && discarded_ == 0; }
@@ -85,7 +85,8 @@ class Arrivals {
         bool faulty = false;
         bool taken = false;
         std::span<const std::byte> words;
-        Slot* slot = nullptr;  // of a result that has been claimed
+        MessageMemory* memory;  // as read() has it
+        Slot* slot = nullptr;   // of a result that has been claimed
 
         std::span<const std::byte> whole() const {
             return {words.data() - HEADER_BYTES, HEADER_BYTES + words.size()};
@@ -116,9 +117,10 @@ class Engine {
     bool report_progress();
 
     // Adds a message from the aggregator's address to `arrivals`: datagrams of `datagram_bytes`, of which the
-    // last may be shorter. `congested`: they met a queue on their way (RFC 3168).
+    // last may be shorter. `congested`: they met a queue on their way (RFC 3168). `memory`: what the message
+    // lies in, if results may stay there: not only until finish(), but as long as they hold on to it.
     void read(std::span<const std::byte> message, std::size_t datagram_bytes, bool congested,
-              Arrivals& arrivals) const;
+              Arrivals& arrivals, MessageMemory* memory = nullptr) const;
     // Takes answers, and the slots of results, unless another thread has them: such a result is lost.
     void claim(Arrivals& arrivals, double now);
     // Compares the results with what was sent, and takes the lanes of most.

@@ -327,9 +327,9 @@ std::size_t Transport::receive_from(PacketThread& self, const UdpSocket& socket,
         received = self.receiving.receive(socket);
         now = seconds_now();
         self.receiving.for_each(received.messages, [&](const ReceivedMessage& message) {
-            const auto& [bytes, datagram_bytes, source, congested] = message;
+            const auto& [bytes, datagram_bytes, source, congested, memory] = message;
             if (trusts(source)) {
-                engine_.read(bytes, datagram_bytes, congested, self.arrivals);
+                engine_.read(bytes, datagram_bytes, congested, self.arrivals, memory);
                 self.received +=
                     std::max<std::size_t>((bytes.size() + datagram_bytes - 1) / datagram_bytes, 1);
             }

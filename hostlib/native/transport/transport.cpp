@@ -119,10 +119,11 @@ double Transport::seconds_now() {
 std::vector<std::unique_ptr<Transport::PacketThread>> Transport::made_of(std::vector<Ends> ends,
                                                                          const EngineConfig& config) {
     const std::size_t memory = batch_memory(config);
+    const std::size_t most_held = config.keeps_results ? KeptResults::most_held(config.job) : 0;
     std::vector<std::unique_ptr<PacketThread>> threads;
     for (Ends& each : ends) {
-        threads.push_back(
-            std::make_unique<PacketThread>(static_cast<unsigned>(threads.size()), std::move(each), memory));
+        const auto number = static_cast<unsigned>(threads.size());
+        threads.push_back(std::make_unique<PacketThread>(number, std::move(each), memory, most_held));
     }
     return threads;
 }

@@ -148,11 +148,12 @@ class Transport {
     // What is neither const nor guarded by mutex_ is for this thread only, and for go_on() while it is
     // parked.
     struct PacketThread {
-        PacketThread(unsigned number_, Ends ends, std::size_t memory)
+        PacketThread(unsigned number_, Ends ends, std::size_t memory, std::size_t most_held)
             : number(number_),
               socket(std::move(ends.socket)),
               results(std::move(ends.results)),
               packets(memory),
+              receiving(most_held),
               departures(number_) {}
 
         const unsigned number;

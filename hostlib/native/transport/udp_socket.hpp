@@ -16,7 +16,9 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "wire/message_memory.hpp"
 #include "wire/wire.hpp"
 
 namespace inagg {
@@ -155,14 +157,16 @@ struct ReceivedMessage {
     std::span<const std::byte> bytes;
     std::size_t datagram_bytes;
     const sockaddr_in& source;
-    bool congested;  // met a queue on the way: Congestion Experienced (RFC 3168)
+    bool congested;         // met a queue on the way: Congestion Experienced (RFC 3168)
+    MessageMemory* memory;  // of `bytes`, if it may be held on to beyond the next receive()
 };
 
 // Receives a batch of messages. A message is one datagram, or several of one size (the last may be shorter)
 // that the kernel has joined or never cut (UDP_GRO).
 class ReceiveBatch {
   public:
-    ReceiveBatch();
+    // `more`: memories beside those that each batch fills. It fills those first that nobody holds on to.
+    explicit ReceiveBatch(std::size_t more = 0);
     Received receive(const UdpSocket& socket);
     // Calls take(ReceivedMessage) for each of the first `messages` messages.
     template <typename Take>
@@ -180,9 +184,12 @@ class ReceiveBatch {
         std::array<std::byte, CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(std::uint8_t))> bytes;
     };
 
+    void choose_memories();
     ReceivedMessage described(std::size_t message) const;
 
-    std::unique_ptr<std::byte[]> memory_;
+    std::unique_ptr<std::byte[]> bytes_;   // for MESSAGES messages, and for each of memories_
+    std::vector<MessageMemory> memories_;  // that may be held on to
+    std::array<MessageMemory*, MESSAGES> chosen_{};
     std::array<iovec, MESSAGES> buffers_{};
     std::array<Control, MESSAGES> controls_{};
     std::array<sockaddr_in, MESSAGES> sources_{};

@@ -152,6 +152,23 @@ def test_sums_go_on_through_many_changes(kill: bool, packet_threads: int) -> Non
     assert kill or filled > 0  # ranks freeze one after the other
 
 
+def test_the_last_result_of_each_slot_stays_as_it_came() -> None:
+    """Messages of many results are kept where they were received, and those of few are copied."""
+    draws = random.Random(3)
+    with ranks_of(3, "a server") as ranks:
+        stream = Stream(ranks, seed=3)
+        for _ in range(40):
+            stream.submit(draws.choice([1, 7000, 100_000, 400_000]))
+            if draws.random() < 0.5:
+                stream.finish()
+        stream.finish()
+        for chunk in ranks.transports[0].freeze():
+            (result,) = {transport.kept(chunk) for transport in ranks.transports}
+            assert reference.decode(result).chunk == chunk - SLOTS
+        stats = ranks.transports[0].stats()
+    assert stats["packets_received"] > 16 * stats["messages_received"]
+
+
 def test_packet_threads_rest_on_servers_and_there_are_never_more_than_at_first() -> None:
     with ranks_of(1, "a switch", packet_threads=2) as ranks:
         (transport,) = ranks.transports
