@@ -24,7 +24,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 from inagg.at_exit import leave_all, living
 from inagg.counters import TalliedCall, Tally
 from inagg.dynamo import skip_dynamo
-from inagg.errors import ConfigurationError, InaggError
+from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.fallback import join_or_fall_back
 from inagg.inner.connections import GlooConnections
 from inagg.inner.group import ForwardingGroup
@@ -529,7 +529,7 @@ class ProcessGroup(ForwardingGroup):
             ConfigurationError: there are no handles, this rank's is missing, or one is there twice or not inagg's; an
                 argument is of another type; or several ranks need a controller, and the options name none. The group is
                 as it was.
-            JobError: the uuid was used before. The group is as it was.
+            JobError: the uuid was used before, or another thread is forming the group. The group is as it was.
             InaggError, DistStoreError: the ranks could not form the group. It does no collective until they can, with
                 another uuid.
         """
@@ -539,9 +539,12 @@ class ProcessGroup(ForwardingGroup):
                 f"reconfigure needs a timedelta or None as its timeout, got {patience!r}"
             )
         options = type(self._options).resolve(self._options, ranks=len(members))
-        store, rank, size = self._formations.begin(uuid, members)
-        aborted = self._aborted = threading.Event()
+        with self._reforming:
+            if self._aborted is not None:
+                raise JobError("another thread forms this group again: it must end first", rank=self._rank)
+            aborted = self._aborted = threading.Event()
         try:
+            store, rank, size = self._formations.begin(uuid, members)
             self._part()
             self._options = options
             self._form_again(store, rank, size, patience, aborted)

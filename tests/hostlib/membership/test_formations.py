@@ -193,6 +193,23 @@ def test_abort_ends_a_reconfigure_that_waits_for_another_rank() -> None:
     group.shutdown()
 
 
+def test_only_one_thread_forms_the_group() -> None:
+    store = HashStore()
+    group, other = alone(store), Formations(store, 1)
+    handles = [group.get_reconfigure_handle(), str(other.handle)]
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(group.reconfigure, options(1, handles, timeout_s=60))
+        wait_until(lambda: group.path == "none", "the group is being formed")
+        with pytest.raises(JobError, match="another thread forms this group"):
+            group.reconfigure(options(2, handles[:1]))
+        group.abort()
+        with pytest.raises(JobError, match="aborted the group"):
+            waiting.result(timeout=20)
+    group.reconfigure(options(2, handles[:1]))  # the uuid is still free
+    assert total(group) == 1.5
+    group.shutdown()
+
+
 def test_abort_ends_a_reconfigure_that_leaves_the_job() -> None:
     group = alone(HashStore())
     group.before_leaving.append(lambda *_: group.abort())
