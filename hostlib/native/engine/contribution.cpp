@@ -65,7 +65,8 @@ std::optional<Fault> ContributionCodec::fault_in(const Slot& slot, const Header&
     const std::uint32_t checksum = checksum_of_sum(slot, words);
     if (header.checksum != checksum && slot.kind() == Kind::exponent) {
         return Fault{FailureCode::kind_mismatch,
-                     "the ranks disagree on the size, lane width or operation of the collective"};
+                     "the ranks disagree on the size, lane width or operation of the collective, or the "
+                     "result was corrupted"};
     }
     if (header.checksum != checksum) {
         return Fault{FailureCode::checksum,
