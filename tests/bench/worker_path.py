@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast one worker's packet threads are, without a switch.
 
-    sudo .venv/bin/python -m tests.bench.worker_path [--packet-threads 2] [--rounds 100] [--elements 10000000]
+    sudo .venv/bin/python -m tests.bench.worker_path [--packet-threads 2] [--slots 1024] [--elements 10000000]
 
 A job of one worker sums floats over an interface in a network namespace of its own. What it sends comes back as it is,
 with the bit of a result: an eBPF program at the interface's exit turns each message round within the kernel (TCX, Linux
 6.6 and later). So a sum takes what the worker's side takes: numerics, bookkeeping, and sending and receiving in the
 kernel, where one more copy (the program's) stands for that of a switch. One packet thread, several, and as many workers
-of one thread, which share the floats and nothing else, take turns: the last shows what the machine allows. Prints
-medians, the rate in bytes of floats, and the median of the speed-ups of each turn.
+of one thread, which share the floats and nothing else, take turns: the last shows what the machine allows. So does one
+packet thread that keeps its last results, as jobs do that can change their way (docs/protocol.md, 6.4). Prints medians,
+the rate in bytes of floats, and the median of the speed-ups of each turn.
 """
 
 import argparse
@@ -33,7 +34,7 @@ from inagg_contract.constants import INAGG_PORT, KIND_RESULT
 
 Array = NDArray[np.float32]
 
-SLOTS, WORDS = 1024, 4
+WORDS = 4
 HERE, THERE = "10.9.0.1", "10.9.0.2"
 DEVICE = "mirror"
 WARM_UP = 3  # turns
@@ -188,17 +189,18 @@ def make_mirror() -> int:
 
 
 @contextlib.contextmanager
-def worker(packet_threads: int = 1) -> Iterator[Transport]:
+def worker(slots: int, packet_threads: int = 1, keeps_results: bool = False) -> Iterator[Transport]:
     """The worker of a job of one."""
     first = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     first.bind((HERE, 0))
     more = sharers(first, packet_threads)
     sockets = Sockets(socket_fd=first.detach(), more=[(udp.detach(), None) for udp in more])
     transport = Transport(
-        JobShape(number=1, epoch=1, slots=SLOTS, words=WORDS, workers=1),
+        JobShape(number=1, epoch=1, slots=slots, words=WORDS, workers=1),
         rank=0,
         route=Route(aggregator=(THERE, INAGG_PORT)),
         sockets=sockets,
+        keeps_results=keeps_results,
     )
     try:
         yield transport
@@ -228,8 +230,9 @@ def main() -> None:
     parser.add_argument("--packet-threads", type=int, default=2, help="compared with one")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--elements", type=int, default=10_000_000)
+    parser.add_argument("--slots", type=int, default=1024)
     given = parser.parse_args()
-    count = given.packet_threads
+    count, slots = given.packet_threads, given.slots
     floats = np.random.default_rng(1).standard_normal(given.elements, dtype=np.float32)
     with contextlib.ExitStack() as stack:
         try:
@@ -237,9 +240,10 @@ def main() -> None:
         except OSError as error:
             sys.exit(f"this needs root, and a kernel with TCX (6.6): {error}")
         made = {
-            "1 packet thread": [stack.enter_context(worker())],
-            f"{count} packet threads": [stack.enter_context(worker(count))],
-            f"{count} workers side by side": [stack.enter_context(worker()) for _ in range(count)],
+            "1 packet thread": [stack.enter_context(worker(slots))],
+            "1 that keeps results": [stack.enter_context(worker(slots, keeps_results=True))],
+            f"{count} packet threads": [stack.enter_context(worker(slots, count))],
+            f"{count} workers side by side": [stack.enter_context(worker(slots)) for _ in range(count)],
         }
         times: dict[str, list[float]] = {name: [] for name in made}
         for turn in range(WARM_UP + given.rounds):
