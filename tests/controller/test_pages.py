@@ -86,6 +86,7 @@ def test_metrics_tell_of_jobs_ranks_slots_and_the_switchs_counters(
         ("inagg_rank_admitted_bytes_total", rank_labels(0), 500),
         ("inagg_switch_packets_total", {"switch": "s1", "counter": "started", "port": "2"}, 2),
         ("inagg_switch_bytes_total", {"switch": "s1", "counter": "started", "port": "2"}, 200),
+        ("inagg_switch_packets_total", {"switch": "s1", "counter": "source_refused", "port": "2"}, 0),
         (
             "inagg_loss_probability",
             {"switch": "s1", "port": "1", "direction": "egress", "traffic": "other"},

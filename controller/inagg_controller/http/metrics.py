@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from inagg_contract.addresses import format_ip
 from inagg_contract.aggregation import SUMMING
-from inagg_contract.counters import PORT_COUNTERS
+from inagg_contract.counters import EDGE_REFUSALS, PORT_COUNTERS
 from inagg_controller.errors import UnavailableError
 from inagg_controller.jobs.accounts import Account
 from inagg_controller.jobs.job import Job
@@ -228,7 +228,12 @@ def _of_switches(
     counters: Mapping[str, Mapping[str, Mapping[int, Count]]],
     admitted: Mapping[str, Mapping[tuple[int, int], Count]],
 ) -> Iterator[Metric]:
+    # Zeros of what raises an alarm: of a series that begins with 1, Prometheus does not see the increase.
     cells = {
+        (switch, name, str(port)): Count(0, 0)
+        for switch, name in product(counters, EDGE_REFUSALS)
+        for port in service.switches[switch].node.ports
+    } | {
         (switch, name, str(index)): count
         for switch, names in counters.items()
         for name, counts in names.items()
