@@ -6,9 +6,9 @@
 needs no import of this package: torch finds the backend by its entry point (`inagg.registration`). The names of this
 package are imported at their first use, so that a program that does not use them pays nothing.
 
-Public names: `Options`, `ProcessGroup`, `explain`, `stats`, the errors of `inagg.errors`, and `__version__`. Read
-`process_group` first; `sums/` does the sums, `membership/` joins and leaves jobs, `inner/` has gloo and NCCL, `device/`
-the sums of CUDA tensors.
+Public names: `Options`, `ProcessGroup`, `StepFigures`, `explain`, `stats`, the errors of `inagg.errors`, and
+`__version__`. Read `process_group` first; `sums/` does the sums, `membership/` joins and leaves jobs, `inner/` has gloo
+and NCCL, `device/` the sums of CUDA tensors.
 """
 
 import contextlib
@@ -27,19 +27,21 @@ if TYPE_CHECKING:
     from inagg.groups import explain, stats
     from inagg.options import Options
     from inagg.process_group import ProcessGroup
+    from inagg.step_figures import StepFigures
 
     __version__: str
 
-__all__ = ["InaggError", "Options", "ProcessGroup", "explain", "stats"]
+__all__ = ["InaggError", "Options", "ProcessGroup", "StepFigures", "explain", "stats"]
 
 _HOMES = {
     "InaggError": "inagg.base_errors",
     "Options": "inagg.options",
     "ProcessGroup": "inagg.process_group",
+    "StepFigures": "inagg.step_figures",
     "explain": "inagg.groups",
     "stats": "inagg.groups",
 }
-_NEED_TORCH = ("ProcessGroup", "explain", "stats")
+_NEED_TORCH = ("ProcessGroup", "StepFigures", "explain", "stats")
 
 
 def __getattr__(name: str) -> Any:

@@ -98,7 +98,7 @@ class Stats(dict[str, Any]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._set(_difference(self._start, self._read()))
+        self._set(difference(self._start, self._read()))
 
     def _set(self, figures: Mapping[str, Any]) -> None:
         self.clear()
@@ -210,14 +210,16 @@ def longest_wait(waits: Mapping[int, Mapping[str, Any]]) -> dict[str, Any] | Non
     return {**longest, "rank": late[0] if len(late) == 1 else None}
 
 
-def _difference(start: Mapping[Any, Any], end: Mapping[Any, Any]) -> dict[Any, Any]:
+def difference(start: Mapping[Any, Any], end: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The figures of the time between two: what was added to counts, and gauges as they are at the end."""
+
     def of(name: Any, before: Any, now: Any) -> Any:
         if name == "longest_wait":
             return None if now == before else now
         if name == "changes":
             return now[len(before or ()) :]
         if isinstance(now, Mapping):
-            return _difference(before or {}, now)
+            return difference(before or {}, now)
         if name in _GAUGES or isinstance(now, bool) or not isinstance(now, int | float):
             return now
         return now - (before or 0)
