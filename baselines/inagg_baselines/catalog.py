@@ -4,9 +4,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from inagg_baselines.theory import Racks, Theory, hierarchical, ring
+from inagg_baselines.theory import Racks, Theory, hierarchical, ring, server, sharded_server
 
-RING, HIERARCHICAL = "gloo", "gloo-hierarchical"
+RING, HIERARCHICAL, SHARDED_SERVER, SERVER = "gloo", "gloo-hierarchical", "gloo-server", "gloo-server-1"
 
 
 @dataclass(frozen=True)
@@ -22,4 +22,6 @@ BASELINES: Mapping[str, Baseline] = {
     HIERARCHICAL: Baseline(
         "reduce in each rack, all-reduce of the racks' first ranks, broadcast in each rack", hierarchical
     ),
+    SHARDED_SERVER: Baseline("a parameter server of which each rank has a shard", sharded_server),
+    SERVER: Baseline("a parameter server in the first rank", server),
 }

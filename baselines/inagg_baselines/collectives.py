@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from inagg_baselines.catalog import HIERARCHICAL, RING
+from inagg_baselines.catalog import HIERARCHICAL, RING, SERVER, SHARDED_SERVER
 from inagg_baselines.theory import Racks
 
 
@@ -46,7 +46,58 @@ class Hierarchy:
         dist.broadcast(tensor, self._leader, group=self._rack)
 
 
-_KINDS: Mapping[str, Callable[[Any, Racks], AllReduce]] = {RING: Ring, HIERARCHICAL: Hierarchy}
+class ParameterServer:
+    """A synchronous parameter server (Li et al.: Scaling distributed machine learning with the parameter server, OSDI
+    2014) that returns sums. It has a shard at each of the first `shards` ranks, whose processes work as well.
+
+    Each rank sends a part of its tensor to each shard. A shard adds the parts in the order of the ranks, so that all
+    runs have the same bits, and sends the sums back. Ranks begin with the shard behind their own, so that no shard gets
+    all packets first.
+    """
+
+    def __init__(self, group: Any, shards: int) -> None:
+        self._group, self._shards = group, shards
+        self._rank, self._size = dist.get_rank(group), dist.get_world_size(group)
+
+    def __call__(self, tensor: torch.Tensor) -> None:
+        parts = dict(enumerate(tensor.view(-1).tensor_split(self._shards)))
+        parts = {rank: part for rank, part in parts.items() if part.numel() > 0}
+        own = parts.pop(self._rank, None)
+        others = sorted(
+            set(range(self._size)) - {self._rank}, key=lambda rank: (rank - self._rank) % self._size
+        )
+        came = {} if own is None else {rank: torch.empty_like(own) for rank in others}
+        self._exchange(sent={rank: parts[rank] for rank in others if rank in parts}, received=came)
+        if own is not None:
+            came[self._rank] = own.clone()
+            own.zero_()
+            for _, part in sorted(came.items()):
+                own += part
+        back = {} if own is None else dict.fromkeys(others, own)
+        self._exchange(sent=back, received=parts)
+
+    def _exchange(self, sent: Mapping[int, torch.Tensor], received: Mapping[int, torch.Tensor]) -> None:
+        """By rank."""
+        works = [dist.irecv(part, group=self._group, group_src=rank) for rank, part in received.items()]
+        works += [dist.isend(part, group=self._group, group_dst=rank) for rank, part in sent.items()]
+        for work in works:
+            work.wait()
+
+
+def _sharded_server(group: Any, _racks: Racks) -> AllReduce:
+    return ParameterServer(group, shards=dist.get_world_size(group))
+
+
+def _server(group: Any, _racks: Racks) -> AllReduce:
+    return ParameterServer(group, shards=1)
+
+
+_KINDS: Mapping[str, Callable[[Any, Racks], AllReduce]] = {
+    RING: Ring,
+    HIERARCHICAL: Hierarchy,
+    SHARDED_SERVER: _sharded_server,
+    SERVER: _server,
+}
 
 
 def make(name: str, group: Any, racks: Racks) -> AllReduce:

@@ -26,6 +26,16 @@ def ring(workers: int, _racks: Racks = ()) -> Theory:
     return Theory(2 * (workers - 1) / workers, "2(N-1)/N S", 2 * (workers - 1))
 
 
+def sharded_server(workers: int, _racks: Racks = ()) -> Theory:
+    """Each rank serves a share of the tensor: it gets this share of N-1 ranks, and sends them the sums."""
+    return Theory(ring(workers).share, "2(N-1)/N S", 2 if workers > 1 else 0)
+
+
+def server(workers: int, _racks: Racks = ()) -> Theory:
+    """One rank serves all: N-1 tensors come in over its link, and N-1 go out."""
+    return Theory(float(workers - 1), "(N-1) S", 2 if workers > 1 else 0)
+
+
 def hierarchical(workers: int, racks: Racks) -> Theory:
     """gloo's reduce in each rack, its ring over the racks' first ranks, its broadcast in each rack.
 

@@ -16,7 +16,7 @@ inagg-server    2(N-1)/N S in 2 steps. Each rank's process serves 1/N of the chu
                 much in 4 steps: to a server of the rack, from there to the root's, and back.
 inagg-server-1  N S in 2 steps: the server's link carries all contributions, and the results to all ranks.
 
-The theories of gloo and gloo-hierarchical are in inagg_baselines.
+The theories of gloo, gloo-hierarchical, gloo-server and gloo-server-1 are in inagg_baselines.
 """
 
 from collections.abc import Callable, Mapping

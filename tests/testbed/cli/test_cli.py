@@ -191,7 +191,7 @@ def test_doctor_says_what_is_there_and_what_to_do_about_the_rest(tmp_path: Path)
     ("option", "value", "message"),
     [
         ("--link", "fast", "want unshaped, or a rate such as 100mbit"),
-        ("--backend", "nccl", "none of gloo, gloo-hierarchical, inagg:32"),
+        ("--backend", "nccl", "none of gloo, gloo-hierarchical, gloo-server, gloo-server-1, inagg:32"),
         ("--slots", "0", "0 slots: want a power of two"),
         ("--slots", "3", "3 slots: want a power of two"),
         ("--json", "/proc/rows.json", "cannot write /proc/rows.json"),
@@ -278,7 +278,7 @@ def test_servers_and_pools_that_cannot_be_are_explained_before_anything_starts(
 def test_a_suite_of_an_unknown_backend_is_refused(tmp_path: Path) -> None:
     done = commands.inagg("bench", "suite", "--quick", "--folder", str(tmp_path), "--backend", "nccl")
     assert done.returncode == 1
-    assert "none of gloo, gloo-hierarchical, inagg:32" in done.stderr
+    assert "none of gloo, gloo-hierarchical, gloo-server, gloo-server-1, inagg:32" in done.stderr
 
 
 def test_a_backend_given_twice_is_refused() -> None:
