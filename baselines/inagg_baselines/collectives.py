@@ -81,6 +81,7 @@ class ParameterServer:
         works = [dist.irecv(part, group=self._group, group_src=rank) for rank, part in received.items()]
         works += [dist.isend(part, group=self._group, group_dst=rank) for rank, part in sent.items()]
         for work in works:
+            assert work is not None  # this rank is in the group
             work.wait()
 
 

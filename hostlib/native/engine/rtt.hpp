@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 namespace inagg {
 
@@ -28,11 +29,17 @@ class RttEstimator {
 
     // Takes the RTT of `packets` packets; true if it completes a sample. The first RTT is a sample, and then
     // the least of every WINDOW packets: a result also waits for ranks that recover from a loss, and sampling
-    // those waits would let the ranks' timeouts drive one another up.
+    // those waits would let the ranks' timeouts drive one another up. If the RTO is the maximum, an RTT of
+    // less than a quarter of SRTT begins anew: SRTT has a wait in it, for a process that stood still, and
+    // with that RTO a lossy way is too slow to forget it.
     bool measure(double rtt, unsigned packets = 1) {
+        if (rto_ == policy_.rto_max && rtt < FORGETS * srtt_) {
+            begun_ = false;
+            measured_ = 0;
+        }
         least_ = measured_ == 0 ? rtt : std::min(least_, rtt);
         measured_ += packets;
-        if (samples_ > 0 && measured_ < WINDOW) {
+        if (begun_ && measured_ < WINDOW) {
             return false;
         }
         measured_ = 0;
@@ -41,7 +48,8 @@ class RttEstimator {
     }
 
     void sample(double rtt) {
-        if (samples_++ == 0) {
+        ++samples_;
+        if (!std::exchange(begun_, true)) {
             srtt_ = rtt;
             rttvar_ = rtt / 2;
         } else {
@@ -64,6 +72,7 @@ class RttEstimator {
   private:
     static constexpr unsigned WINDOW = 8;
     static constexpr double BACKOFF = 1.25;
+    static constexpr double FORGETS = 0.25;
 
     RetransmissionPolicy policy_;
     double rto_;
@@ -71,6 +80,7 @@ class RttEstimator {
     double rttvar_ = 0;
     double least_ = 0;
     unsigned measured_ = 0;
+    bool begun_ = false;
     std::uint64_t samples_ = 0;
 };
 

@@ -119,6 +119,17 @@ def test_after_the_first_rtt_the_least_of_eight_is_a_sample() -> None:
     assert [rtt.measure(0.2) for _ in range(8)] == [False] * 7 + [True]
 
 
+def test_an_rtt_of_less_than_a_quarter_begins_the_estimate_anew() -> None:
+    """As after a first RTT that lasted until a stopped process went on."""
+    rtt = RttEstimator()
+    assert rtt.measure(1.9)
+    assert rtt.rto_s == 1.0
+    assert not rtt.measure(0.5)
+    assert rtt.measure(0.01)
+    assert (rtt.srtt_s, rtt.rttvar_s) == (0.01, 0.005)
+    assert [rtt.measure(0.003) for _ in range(8)] == [False] * 7 + [True]
+
+
 def test_each_probe_waits_a_quarter_longer_up_to_the_maximum() -> None:
     rtt = RttEstimator(rto_initial_s=0.64, rto_max_s=1.0)
     assert [rtt.timeout(probes) for probes in (0, 1, 2, 10**6)] == pytest.approx([0.64, 0.8, 1.0, 1.0])
