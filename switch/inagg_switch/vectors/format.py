@@ -16,6 +16,7 @@ else decimal (42); frames are hexadecimal, blanks allowed.
     packet PORT FRAME        a frame comes in
     expect PORT FRAME        it leads to this frame; no `expect` after a `packet`: it is dropped
     digest NAME FIELD=VALUE ...                       and to this digest; no `digest` in the file: none is compared
+    hint TEXT                what a failure of the following packets shows, until the next hint
     counter NAME INDEX PACKETS BYTES
     direct_counter TABLE INSERT PACKETS BYTES
     register NAME INDEX VALUE
@@ -150,11 +151,12 @@ class Packet(_Line):
     frame: bytes
     expected: Output = field(default_factory=list)
     digests: list[Digest] = field(default_factory=list)
+    hint: str = ""
 
 
 @dataclass
 class Vectors:
-    """A file of vectors, command by command."""
+    """A file of vectors, command by command. hint: the last one."""
 
     path: Path = field(default=Path("vectors"), compare=False)
     inserts: list[Insert] = field(default_factory=list)
@@ -171,6 +173,7 @@ class Vectors:
     direct_counters: list[Cell] = field(default_factory=list)
     registers: list[Cell] = field(default_factory=list)
     bench: Bench | None = None
+    hint: str = ""
 
     def entry(self, table: str, number: int) -> Insert:
         """The n-th `insert` of a table."""
@@ -240,6 +243,7 @@ _WORDS: dict[str, tuple[int, float]] = {
     "packet": (1, math.inf),
     "expect": (1, math.inf),
     "digest": (2, math.inf),
+    "hint": (1, math.inf),
     "counter": (4, 4),
     "direct_counter": (4, 4),
     "register": (3, 3),
@@ -276,6 +280,8 @@ def _read_line(vectors: Vectors, line: int, words: list[str]) -> None:
         meters.append(Rates(rest[0], _number(rest[1]), (cir, cburst, pir, pburst), line=line))
     elif command == "value_set":
         vectors.value_sets.append(SetMember(rest[0], _member(rest[1:]), line=line))
+    elif command == "hint":
+        vectors.hint = " ".join(rest)
     elif command == "bench":
         if vectors.bench is not None:
             raise ValueError("bench is given twice")
@@ -294,7 +300,7 @@ def _read_line(vectors: Vectors, line: int, words: list[str]) -> None:
 
 def _read_packet(vectors: Vectors, line: int, command: str, words: list[str]) -> None:
     if command == "packet":
-        vectors.packets.append(Packet(_port(words[0]), _frame(words[1:]), line=line))
+        vectors.packets.append(Packet(_port(words[0]), _frame(words[1:]), hint=vectors.hint, line=line))
         return
     if not vectors.packets:
         raise ValueError(f"{command} without a packet before it")

@@ -112,7 +112,8 @@ def _at(vectors: Vectors, line: int) -> Iterator[None]:
 
 def failures(switch: Switch, vectors: Vectors, *, traced: bool = False) -> Iterator[str]:
     """Runs the vectors on a new switch. Yields a message for each packet, counter or register that differs from them.
-    `traced` adds the path of the packet; it needs a program compiled with `traced`. Raises VectorError."""
+    Below it are the packet's hint and, with `traced`, its path, which needs a program compiled with `traced`. Raises
+    VectorError."""
     set_up(switch, vectors)
     with_digests = any(packet.digests for packet in vectors.packets)
     path: list[str] = []
@@ -125,7 +126,8 @@ def failures(switch: Switch, vectors: Vectors, *, traced: bool = False) -> Itera
             digests = [Digest(d.name, dict(d.fields)) for d in switch.digests()]
             wanted = _full_names(switch.layout, packet)
         where = f"{vectors.path}:{packet.line}:"
-        below = "".join(f"\n    {line}" for line in path)
+        hints = [f"hint: {packet.hint}"] if packet.hint else []
+        below = "".join(f"\n    {line}" for line in [*hints, *path])
         if out != packet.expected:
             yield f"{where} expected {_shown_output(packet.expected)}, got {_shown_output(out)}{below}"
         if with_digests and digests != wanted:
@@ -195,7 +197,11 @@ def lines_of(vectors: Vectors, info: pb.P4Info) -> Iterator[str]:
             yield f"{command} {group.number} {pairs}"
     if vectors.bench is not None:
         yield f"bench {vectors.bench.offset} {vectors.bench.run}"
+    hint = ""
     for packet in vectors.packets:
+        if packet.hint != hint:
+            hint = packet.hint
+            yield f"hint {hint}"
         yield f"packet {packet.port} {packet.frame.hex()}"
         yield from (f"expect {port} {frame.hex()}" for port, frame in packet.expected)
         yield from (f"digest {_shown_digest(digest)}" for digest in packet.digests)

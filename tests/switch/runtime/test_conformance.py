@@ -13,7 +13,7 @@ import pytest
 
 from inagg_switch import Switch
 from inagg_switch.vectors.format import VectorError, Vectors, read_vectors
-from inagg_switch.vectors.run import failures
+from inagg_switch.vectors.run import failures, lines_of
 from tests.switch import PROGRAMS, bmv2
 from tests.switch.bmv2_vectors import run_bmv2
 
@@ -230,3 +230,37 @@ def test_vectors_are_text(tmp_path: Path) -> None:
     (tmp_path / "v").write_bytes(b"packet 1 \xff")
     with pytest.raises(VectorError, match="not UTF-8"):
         read_vectors(tmp_path / "v")
+
+
+def test_a_failure_has_the_hint_of_its_packet(switch_command: list[str], tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    right.write_text("packet 1 09cb5501\nexpect 2 09cb55010000000000\n")
+    wrong.write_text(
+        "packet 1 09cb5501\nexpect 2 00\n"
+        "hint Is the table  applied?  # to all packets\n"
+        "packet 1 09cb5501\nexpect 2 01\n"
+        "hint Second.\nhint Third.\npacket 1 09cb5501\nexpect 2 02\n"
+    )
+    done = subprocess.run(
+        [*switch_command, "test", str(PROGRAMS / "selectors.p4"), str(right), str(wrong)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    lines = [line.partition(", got ")[0].replace(f"{tmp_path}/", "") for line in done.stdout.splitlines()]
+    assert lines == [
+        "right: 1 packets, 0 wrong",
+        "wrong:1: expected 2:00",
+        "wrong:4: expected 2:01",
+        "    hint: Is the table applied?",
+        "wrong:8: expected 2:02",
+        "    hint: Third.",
+        "wrong: 3 packets, 3 wrong",
+        "1 of 2 files pass",
+    ]
+
+
+def test_a_hint_is_written_once_for_its_packets(tmp_path: Path) -> None:
+    lines = ["packet 1 00", "hint One.", "packet 1 01", "packet 1 02", "hint Two.", "packet 1 03"]
+    (tmp_path / "v").write_text("\n".join(lines))
+    with Switch.from_p4(PROGRAMS / "selectors.p4") as switch:
+        assert list(lines_of(read_vectors(tmp_path / "v"), switch.p4info)) == lines
