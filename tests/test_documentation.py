@@ -30,6 +30,7 @@ from tests import ROOT
 
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 PAGES += [ROOT / "p4" / "README.md", ROOT / "switch" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES += sorted((ROOT / "docs" / "course").rglob("README.md"))
 GENERATED = {"controller-api.md"}
 TEXTS = {page: page.read_text() for page in PAGES}
 PINS = dict(
@@ -157,7 +158,9 @@ def paragraphs(text: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name not in GENERATED], ids=lambda page: page.name
+    "page",
+    [page for page in PAGES if page.name not in GENERATED],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_paragraphs_are_filled(page: Path) -> None:
     """No line is longer than 128, and none ends 18 or more before that although the next word would fit there."""

@@ -11,6 +11,7 @@ from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += [ROOT / "p4" / "README.md", ROOT / "switch" / "README.md"]
+PAGES += sorted((ROOT / "docs" / "course").rglob("README.md"))
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 SOURCES = (
     "contract",

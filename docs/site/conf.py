@@ -15,7 +15,7 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[2]
-HOME, MENU = "README", "docs/README"
+HOME, MENU, COURSE = "README", "docs/README", "docs/course/README"
 
 project = "inagg"
 version = release = installed("inagg")
@@ -23,7 +23,14 @@ html_title = f"inagg {version}"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = HOME
-include_patterns = ["*.md", "docs/*.md", "docs/site/api.rst", "p4/README.md", "switch/README.md"]
+include_patterns = [
+    "*.md",
+    "docs/*.md",
+    "docs/course/**.md",
+    "docs/site/api.rst",
+    "p4/README.md",
+    "switch/README.md",
+]
 exclude_patterns = [".*", "build", "results"]
 
 myst_heading_anchors = 4
@@ -52,6 +59,8 @@ def menu() -> str:
 def add_menu(app: Sphinx, page: str, source: list[str]) -> None:
     if page == HOME:
         source[0] += "\n\n" + menu()
+    elif page == COURSE:
+        source[0] += "\n\n```{toctree}\n:hidden:\n:glob:\n\nlab*/README\n```"
 
 
 def name_folders(app: Sphinx, page: nodes.document) -> None:

@@ -54,13 +54,14 @@ dist.destroy_process_group()
 
 
 def content(wheel: Path) -> str:
-    """All tracked files of the packages, the P4 program and the examples are in the wheel, and the native modules."""
+    """All tracked files of the packages, the P4 program, the examples and the labs are in the wheel, and the native
+    modules."""
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]["wheel"][
         "packages"
     ]
     places = {package: Path(package).name for package in packages}
     places |= {"p4/include": "inagg_contract/p4/include", "p4/bench": "inagg_contract/p4/bench"}
-    places |= {"examples": "inagg_testbed/examples"}
+    places |= {"examples": "inagg_testbed/examples", "docs/course": "inagg_switch/course"}
     wanted = {"p4/inagg.p4": "inagg_contract/p4/inagg.p4"}
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in listed.splitlines():
@@ -103,11 +104,14 @@ def worker(installed: Installation) -> str:
 
 
 def switch(server: Installation) -> str:
-    """The switch compiles and measures its own program without a path."""
+    """The switch compiles and measures its own program without a path, and grades the solution of a lab."""
     if found := server.distributions() & (OF_THE_TESTBED | OF_WORKERS | {"fastapi"}):
         raise CheckError(f"a switch has {sorted(found)}")
     server.run("inagg-switch", "compile", "-o", str(server.place.results / "p4"))
     server.run("inagg-switch", "explain")
+    lab = server.place.results / "lab"
+    server.run("inagg-switch", "lab", "1", str(lab), "--solution")
+    server.run("inagg-switch", "test", str(lab / "solution/lab1.p4"), *map(str, (lab / "tests").iterdir()))
     rates = []
     for options in ([], ["--load", "bench/four_workers.vectors"]):
         done = server.run("inagg-switch", "bench", *options, "--packets", "20000", "--runs", "3", "--json")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
-from inagg_switch.cli import bench, programs, run, shims
+from inagg_switch.cli import bench, labs, programs, run, shims
 from inagg_switch.errors import CompileError, SwitchError
 
 app = typer.Typer(
@@ -56,6 +56,7 @@ def shell(
 app.command()(programs.explain)
 app.command()(bench.bench)
 app.command()(shims.shims)
+app.command()(labs.lab)
 
 
 def main() -> None:
