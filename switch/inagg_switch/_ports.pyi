@@ -44,8 +44,15 @@ class PacketLoop:
         the loop receives the frames of its thread. (0, 0, 1): no program, frames are dropped, and thread 0 receives
         them all. Raises OSError."""
 
-    def statistics(self) -> list[tuple[int, str, bool, tuple[int, int, int, int], dict[str, int]]]:
-        """For every port: id, interface, is up, (rx packets, rx bytes, tx packets, tx bytes), drops by reason."""
+    def statistics(
+        self,
+    ) -> list[tuple[int, str, bool, tuple[int, int, int, int], dict[str, int], dict[str, int]]]:
+        """For every port: id, interface, is up, (rx packets, rx bytes, tx packets, tx bytes), drops by reason, and
+        impaired packets by direction and effect, such as rx_lost."""
+
+    def impair(self, port: int, received: bool, spec: tuple[float, ...] | None) -> None:
+        """Impair the packets that a port receives, or those that it sends; None: no longer. Takes effect within the
+        next iteration of the loop. spec: (loss, duplicate, reorder, corrupt, delay_us, jitter_us, seed)."""
 
     def has_offloads(self) -> bool:
         """Whether frames with offloads are exchanged: they were requested, and the kernel supports them."""

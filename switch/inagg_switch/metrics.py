@@ -42,6 +42,11 @@ class SwitchMetrics(Collector):
         drops = CounterMetricFamily(
             "inagg_switch_port_drops", "Packets that a port dropped.", labels=(*labels, "reason")
         )
+        impaired = CounterMetricFamily(
+            "inagg_switch_port_impaired",
+            "Packets that an impairment of a port has changed.",
+            labels=(*labels, "direction", "effect"),
+        )
         up = GaugeMetricFamily("inagg_switch_port_up", "Whether the interface is up.", labels=labels)
         for one in self._ports.statistics():
             which = (str(one.id), one.interface)
@@ -52,7 +57,10 @@ class SwitchMetrics(Collector):
             up.add_metric(which, one.up)
             for reason, count in one.drops.items():
                 drops.add_metric((*which, reason), count)
-        yield from (packets, octets, drops, up)
+            for name, count in one.impaired.items():
+                direction, _, effect = name.partition("_")
+                impaired.add_metric((*which, direction, effect), count)
+        yield from (packets, octets, drops, impaired, up)
         fan_out = self._ports.fan_out()
         yield GaugeMetricFamily(
             "inagg_switch_fan_out_devices", "Devices that clone multicasts to several ports.", fan_out.devices

@@ -20,6 +20,7 @@ from inagg_switch import _ports
 from inagg_switch._ports import PacketLoop
 from inagg_switch.errors import SwitchError
 from inagg_switch.fan_out import FanOutDevices
+from inagg_switch.impairment import Direction, Impairment
 from inagg_switch.program.abi import check_threads
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,8 @@ class PortSpec:
 
 @dataclass(frozen=True)
 class PortStatistics:
-    """Counts of a port since the start. drops: packets by reason."""
+    """Counts of a port since the start. drops: packets by reason. impaired: packets by direction and effect of an
+    impairment, such as rx_lost."""
 
     id: int
     interface: str
@@ -76,6 +78,7 @@ class PortStatistics:
     tx_packets: int
     tx_bytes: int
     drops: dict[str, int]
+    impaired: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,8 @@ class PortOptions:
     captures_by_interface: bool = False
     # Threads that receive, run the program and send. None: as many as suit the processors.
     threads: int | None = 1
+    # Of this switch among others. Impairments of switches with different numbers draw differently.
+    number: int = 1
 
 
 def drop_capabilities() -> None:
@@ -211,13 +216,16 @@ def _check_options(specs: Sequence[PortSpec], options: PortOptions) -> None:
 
 
 def _sum(
-    counts: Sequence[tuple[int, str, bool, tuple[int, int, int, int], dict[str, int]]],
+    counts: Sequence[tuple[int, str, bool, tuple[int, int, int, int], dict[str, int], dict[str, int]]],
 ) -> PortStatistics:
     """The counts of one port by all threads."""
-    port, interface, up, _, first_drops = counts[0]
+    port, interface, up, *_ = counts[0]
     rx_packets, rx_bytes, tx_packets, tx_bytes = (sum(one[3][i] for one in counts) for i in range(4))
-    drops = {reason: sum(one[4][reason] for one in counts) for reason in first_drops}
-    return PortStatistics(port, interface, up, rx_packets, rx_bytes, tx_packets, tx_bytes, drops)
+    drops, impaired = (
+        {name: sum(one[name] for one in each) for name in each[0]}
+        for each in ([one[4] for one in counts], [one[5] for one in counts])
+    )
+    return PortStatistics(port, interface, up, rx_packets, rx_bytes, tx_packets, tx_bytes, drops, impaired)
 
 
 class Ports:
@@ -235,6 +243,8 @@ class Ports:
         self.chose_threads = options.threads is None
         self.threads = threads_of(options, len(specs))
         self._has_limits = False
+        self._number = options.number
+        self._impairments: dict[tuple[int, Direction], Impairment] = {}
         self._loops = _open_all(specs, options, self.threads)
         self._first = self._loops[0]
         self._fan_outs = [FanOutDevices(loop) for loop in self._loops]
@@ -355,6 +365,26 @@ class Ports:
                 f"there is no queue of priority {priority}: the switch was started with"
                 f" --priority-queues {self._priority_queues}"
             )
+
+    def impair(self, port: int, direction: Direction, impairment: Impairment | None) -> None:
+        """Impair the packets that a port receives (`in`) or sends (`out`); None: no longer, and those that wait go on
+        at once. Takes effect within the next burst. Raises PortError."""
+        if port not in self._ids:
+            raise PortError(f"there is no port {port}")
+        for thread, loop in enumerate(self._loops):
+            native = (
+                None
+                if impairment is None
+                else impairment.native(number=self._number, port=port, direction=direction, thread=thread)
+            )
+            loop.impair(port, direction == "in", native)
+        self._impairments.pop((port, direction), None)
+        if impairment is not None:
+            self._impairments[port, direction] = impairment
+
+    def impairments(self) -> dict[tuple[int, Direction], Impairment]:
+        """The impairments in effect, by port and direction."""
+        return dict(self._impairments)
 
     def now(self) -> float:
         """The program's time, in seconds."""

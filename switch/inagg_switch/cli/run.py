@@ -137,6 +137,16 @@ _Metrics = Annotated[
     str | None,
     typer.Option("--metrics", metavar="ADDRESS", help="Serve /metrics for Prometheus at HOST:PORT."),
 ]
+_Impair = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--impair",
+        metavar="PORT:DIRECTION:SPEC",
+        help="Impair the packets that a port receives (in) or sends (out), as in 1:in:loss=1%,delay=5ms,jitter=1ms."
+        " SPEC has loss, duplicate, reorder, corrupt (probabilities), delay, jitter (times) and seed. May be given"
+        " several times.",
+    ),
+]
 _LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")]
 
 
@@ -161,6 +171,7 @@ def run(
     tls_key: _TlsKey = None,
     tls_client_ca: _TlsClientCa = None,
     metrics: _Metrics = None,
+    impair: _Impair = None,
     log_level: _LogLevel = "info",
 ) -> None:
     """Run a switch until SIGINT or SIGTERM. Prints "ready" when it serves. Needs CAP_NET_RAW.
@@ -169,6 +180,7 @@ def run(
     """
     from inagg_switch.console.interpreter import Interpreter
     from inagg_switch.console.server import ConsoleServer
+    from inagg_switch.impairment import PortImpairment
     from inagg_switch.p4runtime.server import SwitchServer
     from inagg_switch.ports import PortOptions, Ports, PortSpec, drop_capabilities, threads_of
     from inagg_switch.switch import Switch
@@ -177,6 +189,7 @@ def run(
     _configure_logging(log_level)
     tls = _tls(tls_certificate, tls_key, tls_client_ca)
     specs = [PortSpec.parse(text) for text in port]
+    impairments = [PortImpairment.parse(text) for text in impair or ()]
     defines = parse_defines(define)
     options = PortOptions(
         offloads=offloads,
@@ -186,6 +199,7 @@ def run(
         priority_queues=priority_queues,
         captures=pcap,
         captures_by_interface=pcap_by_interface,
+        number=device_id,
     )
     count = threads_of(options, len(specs))
     loaded = config = None
@@ -207,6 +221,8 @@ def run(
     try:
         # They listen before a device config is compiled: who starts many switches waits for their ports, and not long.
         with ExitStack() as listening:
+            for each in impairments:
+                ports.impair(each.port, each.direction, each.impairment)
             server = SwitchServer(ports, device_id=device_id, address=grpc, tls=tls, on_trace=on_trace)
             listening.callback(server.stop)
             if console is not None:

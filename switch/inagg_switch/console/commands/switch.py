@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from inagg_switch.console.context import Context, at_least, exactly, number, wrong
+from inagg_switch.impairment import ImpairmentError, parse_or_off
 from inagg_switch.ports import PortError
 
 
@@ -67,6 +68,23 @@ def set_queue_depth(context: Context, words: list[str]) -> None:
         raise wrong(str(error)) from None
 
 
+def impair(context: Context, words: list[str]) -> None:
+    """Impair the packets that a port receives (in) or sends (out), or show what is: impair [<port> <in|out>
+    <loss=1%,delay=5ms,...|off>]"""
+    if not words:
+        for (port, direction), impairment in sorted(context.ports.impairments().items()):
+            context.print(f"{port} {direction} {impairment}")
+        return
+    exactly(words, 3)
+    port = number(words[0], "port")
+    if words[1] not in ("in", "out"):
+        raise wrong(f"Invalid direction ({words[1]}), expected in or out")
+    try:
+        context.ports.impair(port, "in" if words[1] == "in" else "out", parse_or_off(words[2]))
+    except (ImpairmentError, PortError) as error:
+        raise wrong(str(error)) from None
+
+
 def reset_state(context: Context, words: list[str]) -> None:
     """Reset all state in the switch (table entries, registers, ...), but the program is kept: reset_state"""
     exactly(words, 0)
@@ -104,6 +122,7 @@ COMMANDS: dict[str, Callable[[Context, list[str]], None]] = {
             get_time_since_epoch,
             set_queue_rate,
             set_queue_depth,
+            impair,
             reset_state,
         )
     },

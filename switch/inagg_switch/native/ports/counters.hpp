@@ -55,13 +55,37 @@ class Counter {
     std::atomic<uint64_t> value_{0};
 };
 
+// What an impairment (impairment.hpp) has done to packets.
+enum class Effect : size_t {
+    kLost,
+    kOverflowed,  // dropped because too much waited
+    kDuplicated,
+    kReordered,
+    kCorrupted,
+    kCount,
+};
+
+// The names in statistics and metrics, in the order of Effect.
+constexpr std::array<const char*, static_cast<size_t>(Effect::kCount)> kEffectNames = {
+    "lost", "overflowed", "duplicated", "reordered", "corrupted",
+};
+
+struct ImpairmentCounters {
+    std::array<Counter, static_cast<size_t>(Effect::kCount)> effects;
+
+    Counter& of(Effect effect) { return effects[static_cast<size_t>(effect)]; }
+};
+
 // Packets are counted after a received frame is cut into segments. Bytes include the Ethernet header.
+// Impairments come behind the counts of received packets, and before those of sent ones.
 struct PortCounters {
     Counter rx_packets;
     Counter rx_bytes;
     Counter tx_packets;
     Counter tx_bytes;
     std::array<Counter, static_cast<size_t>(Drop::kCount)> drops;
+    ImpairmentCounters impaired_in;
+    ImpairmentCounters impaired_out;
 
     Counter& drop(Drop reason) { return drops[static_cast<size_t>(reason)]; }
 };

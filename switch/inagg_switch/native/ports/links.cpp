@@ -114,9 +114,15 @@ std::vector<PacketLoop::PortStatistics> PacketLoop::statistics() {
                            port->up,
                            {counters.rx_packets.read(), counters.rx_bytes.read(), counters.tx_packets.read(),
                             counters.tx_bytes.read()},
+                           {},
+                           {},
                            {}};
         for (size_t i = 0; i < one.drops.size(); ++i) one.drops[i] = counters.drops[i].read();
         one.drops[static_cast<size_t>(Drop::kRxSocketFull)] = port->overflows;
+        for (size_t i = 0; i < one.impaired_in.size(); ++i) {
+            one.impaired_in[i] = counters.impaired_in.effects[i].read();
+            one.impaired_out[i] = counters.impaired_out.effects[i].read();
+        }
         all.push_back(std::move(one));
     }
     return all;

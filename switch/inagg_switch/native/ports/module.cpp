@@ -120,9 +120,16 @@ nb::list statistics(ports::PacketLoop& self) {
     for (const auto& port : self.statistics()) {
         nb::dict drops;
         for (size_t i = 0; i < port.drops.size(); ++i) drops[ports::kDropNames[i]] = port.drops[i];
+        nb::dict impaired;
+        for (size_t i = 0; i < port.impaired_in.size(); ++i) {
+            const std::string effect = ports::kEffectNames[i];
+            impaired[("rx_" + effect).c_str()] = port.impaired_in[i];
+            impaired[("tx_" + effect).c_str()] = port.impaired_out[i];
+        }
         const auto& [rx_packets, rx_bytes, tx_packets, tx_bytes] = port.totals;
         all.append(nb::make_tuple(port.id, port.interface, port.up,
-                                  nb::make_tuple(rx_packets, rx_bytes, tx_packets, tx_bytes), drops));
+                                  nb::make_tuple(rx_packets, rx_bytes, tx_packets, tx_bytes), drops,
+                                  impaired));
     }
     return all;
 }
@@ -148,6 +155,13 @@ std::optional<std::pair<uint32_t, std::vector<std::string>>> next_fan_out(ports:
     auto task = self.fan_outs().tasks().pop();
     if (!task) return std::nullopt;
     return std::pair(task->id, std::move(task->interfaces));
+}
+
+using ImpairmentTuple = std::tuple<double, double, double, double, uint64_t, uint64_t, uint64_t>;
+
+ports::ImpairmentSpec impairment_of(const ImpairmentTuple& spec) {
+    const auto& [loss, duplicate, reorder, corrupt, delay_us, jitter_us, seed] = spec;
+    return {loss, duplicate, reorder, corrupt, delay_us, jitter_us, seed};
 }
 
 void bind_packet_loop(nb::module_& module) {
@@ -211,6 +225,14 @@ void bind_packet_loop(nb::module_& module) {
             },
             nb::arg("port").none(), nb::arg("priority").none(), nb::kw_only(),
             nb::arg("packets_per_second").none() = nb::none(), nb::arg("depth").none() = nb::none())
+        .def(
+            "impair",
+            [](ports::PacketLoop& self, uint32_t port, bool received,
+               const std::optional<ImpairmentTuple>& spec) {
+                const auto direction = received ? ports::Direction::kIn : ports::Direction::kOut;
+                self.impair(port, direction, spec ? std::optional(impairment_of(*spec)) : std::nullopt);
+            },
+            nb::arg("port"), nb::arg("received"), nb::arg("spec").none())
         .def("now_us", &ports::PacketLoop::now_us);
 }
 

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@ namespace {
 // Tokens of epoll events; every other token is an index in ports_.
 constexpr uint64_t kWakeToken = ~uint64_t{0};
 constexpr uint64_t kLinksToken = ~uint64_t{1};
+constexpr uint64_t kTimerToken = ~uint64_t{2};
 constexpr size_t kEpollEvents = 64;
 constexpr uint64_t kSweepUs = 1'000'000;
 // Room for the payloads of the results of one iteration of the loop. A job with 1024 slots and packets of 1
@@ -75,10 +77,12 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
     }
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     links_ = open_link_monitor();
+    timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     try {
-        if (wake_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+        if (wake_ < 0 || timer_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
         epoll_.add(wake_, kWakeToken, EPOLLIN);
         epoll_.add(links_, kLinksToken, EPOLLIN);
+        epoll_.add(timer_, kTimerToken, EPOLLIN);
         for (auto& port : ports_) {
             try {
                 attach(*port);
@@ -120,8 +124,10 @@ void PacketLoop::stop() {
     }
     // wake_ stays open: the thread that makes fan-out devices may still write to it.
     epoll_.close();
-    if (links_ >= 0) ::close(links_);
-    links_ = -1;
+    for (int* fd : {&links_, &timer_}) {
+        if (*fd >= 0) ::close(*fd);
+        *fd = -1;
+    }
     if (first_ == nullptr) {
         events_.close();
         to_cpu_.close();
@@ -154,9 +160,11 @@ void PacketLoop::run() {
     while (!stopping_) {
         const int count = epoll_.wait(events, patience());
         for (int i = 0; i < count && !stopping_; ++i) handle(events[i].data.u64, events[i].events);
+        if (!impaired_.empty()) pass_on_impaired();
         // This follows the bursts of all ports, so that one call sends a port's frames from all of them.
         flush();
         if (outbox_.is_limited()) outbox_.flush_held();
+        if (!impaired_.empty()) set_timer();
         if (const uint64_t now = now_us(); now - swept_us_ >= kSweepUs) {
             swept_us_ = now;
             fan_outs_.sweep(now);
@@ -183,6 +191,12 @@ void PacketLoop::handle(uint64_t token, uint32_t events) {
     if (token == kLinksToken) {
         drain_link_monitor(links_);
         refresh_links();
+        return;
+    }
+    if (token == kTimerToken) {
+        uint64_t count = 0;
+        [[maybe_unused]] const ssize_t got = read(timer_, &count, sizeof count);
+        timer_due_us_ = Impairment::kNever;
         return;
     }
     Port& port = *ports_[token];
@@ -219,20 +233,28 @@ void PacketLoop::process_burst(Port& port, size_t count) {
         for (auto packet = cutter_.next(); !packet.empty(); packet = cutter_.next()) {
             port.counters.rx_packets.add(1);
             port.counters.rx_bytes.add(packet.size());
-            if (port.capture) {
-                cutter_.fill();
-                port.capture->in.add(packet.data(), packet.size());
-            }
-            if (packet.size() > port.link.mtu + kFrameOverhead) {
-                drop_too_long(port, packet.size());
-            } else if (loaded) {
-                process(port.id, packet.data(), packet.size(), now, cutter_.late());
+            if (port.capture || port.impaired_in) cutter_.fill();
+            if (port.impaired_in) {
+                port.impaired_in->add(packet.data(), packet.size(), 0, now);
             } else {
-                port.counters.drop(Drop::kRxNoProgram).add(1);
+                run_received(port, packet, now, cutter_.late());
             }
         }
     }
     if (locked) program_.api->unlock_thread(program_.handle, options_.thread);
+}
+
+// Runs a packet through the program, whose thread is locked.
+void PacketLoop::run_received(Port& port, std::span<const uint8_t> packet, uint64_t now,
+                              const isw_late* late) {
+    if (port.capture) port.capture->in.add(packet.data(), packet.size());
+    if (packet.size() > port.link.mtu + kFrameOverhead) {
+        drop_too_long(port, packet.size());
+    } else if (program_.api != nullptr) {
+        process(port.id, packet.data(), packet.size(), now, late);
+    } else {
+        port.counters.drop(Drop::kRxNoProgram).add(1);
+    }
 }
 
 // Gives a received frame to cutter_, which cuts it into packets. Returns false if the frame was dropped
@@ -306,12 +328,16 @@ void PacketLoop::take(uint32_t id, const uint8_t* frame, size_t length, size_t s
     multicast_.emitted(again);
     Port* port = receiver(id, frame, length);
     if (port == nullptr) return;
-    const bool may_clone =
-        copies > 1 && options_.priority_queues == 1 && !outbox_.is_limited() && fan_outs_.possible();
+    const bool may_clone = copies > 1 && !port->impaired_out && options_.priority_queues == 1 &&
+                           !outbox_.is_limited() && fan_outs_.possible();
     if (may_clone && multicast_.keep(*port, frame, length, shared)) return;
     // A clone of the packet leaves behind the copies that the program emitted before it.
     multicast_.send();
-    outbox_.add(*port, priority, frame, length, shared);
+    if (port->impaired_out) {
+        port->impaired_out->add(frame, length, priority, burst_us_);
+    } else {
+        outbox_.add(*port, priority, frame, length, shared);
+    }
 }
 
 // The first packet to each port that does not exist is worth a line in the log.
@@ -363,15 +389,93 @@ bool PacketLoop::inject(uint32_t port, std::string frame) {
 }
 
 void PacketLoop::limit_queues(uint32_t id, uint32_t priority, std::function<void(QueueLimits&)> change) {
+    request([this, id, priority, change = std::move(change)] {
+        for (auto& port : ports_) {
+            if (id == PortQueues::kAll || port->id == id) outbox_.limit(*port, priority, change);
+        }
+    });
+}
+
+void PacketLoop::impair(uint32_t id, Direction direction, const std::optional<ImpairmentSpec>& spec) {
+    request([this, id, direction, spec] {
+        if (Port* port = id <= kMaxPort ? by_id_[id] : nullptr) set_impairment(*port, direction, spec);
+    });
+}
+
+// Has the loop's thread do some work.
+void PacketLoop::request(std::function<void()> work) {
     {
         const std::lock_guard guard(injected_mutex_);
-        requests_.emplace_back([this, id, priority, change = std::move(change)] {
-            for (auto& port : ports_) {
-                if (id == PortQueues::kAll || port->id == id) outbox_.limit(*port, priority, change);
-            }
-        });
+        requests_.push_back(std::move(work));
     }
     wake();
+}
+
+void PacketLoop::set_impairment(Port& port, Direction direction, const std::optional<ImpairmentSpec>& spec) {
+    const bool in = direction == Direction::kIn;
+    auto& impairment = in ? port.impaired_in : port.impaired_out;
+    if (spec && !impairment) {
+        impairment =
+            std::make_unique<Impairment>(in ? port.counters.impaired_in : port.counters.impaired_out);
+    }
+    if (spec) {
+        impairment->change(*spec);
+    } else if (impairment) {
+        impairment->release();
+        pass_on_impaired();
+        impairment.reset();
+    }
+    impaired_.clear();
+    for (auto& each : ports_) {
+        if (each->impaired_in || each->impaired_out) impaired_.push_back(each.get());
+    }
+}
+
+// Passes on the packets of impaired ports that are due: received ones to the program, others to the outbox.
+void PacketLoop::pass_on_impaired() {
+    if (impaired_due_us() > now_us()) return;
+    const std::lock_guard guard(program_mutex_);
+    const uint64_t now = begin_burst();
+    const bool loaded = program_.api != nullptr;
+    if (loaded) program_.api->lock_thread(program_.handle, options_.thread);
+    for (Port* port : impaired_) {
+        while (auto packet = port->impaired_in ? port->impaired_in->next(now) : std::nullopt) {
+            run_received(*port, packet->bytes, now, nullptr);
+        }
+    }
+    if (loaded) program_.api->unlock_thread(program_.handle, options_.thread);
+    for (Port* port : impaired_) {
+        while (auto packet = port->impaired_out ? port->impaired_out->next(now) : std::nullopt) {
+            if (port->up.load(std::memory_order_relaxed)) {
+                outbox_.add(*port, packet->priority, packet->bytes.data(), packet->bytes.size(), 0);
+            } else {
+                port->counters.drop(Drop::kTxPortDown).add(1);
+            }
+        }
+    }
+}
+
+// When pass_on_impaired() has something to do.
+uint64_t PacketLoop::impaired_due_us() const {
+    uint64_t due = Impairment::kNever;
+    for (const Port* port : impaired_) {
+        if (port->impaired_in) due = std::min(due, port->impaired_in->due_us());
+        if (port->impaired_out) due = std::min(due, port->impaired_out->due_us());
+    }
+    return due;
+}
+
+// Has epoll return when a packet is due. Its own timeout has milliseconds only.
+void PacketLoop::set_timer() {
+    const uint64_t due = impaired_due_us();
+    if (due == timer_due_us_ || due == Impairment::kNever) return;
+    timer_due_us_ = due;
+    const uint64_t now = now_us();
+    const uint64_t wait = due > now ? due - now : 0;
+    itimerspec when{};
+    when.it_value.tv_sec = static_cast<time_t>(wait / 1'000'000);
+    when.it_value.tv_nsec = static_cast<long>(wait % 1'000'000 * 1000 + 1);  // 0 would disarm it
+    timerfd_settime(timer_, 0, &when, nullptr);
 }
 
 void PacketLoop::fan_out_made(uint32_t id, int fd) {

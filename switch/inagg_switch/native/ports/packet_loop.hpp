@@ -22,6 +22,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,6 +35,7 @@
 #include "ports/epoll.hpp"
 #include "ports/events.hpp"
 #include "ports/fan_out.hpp"
+#include "ports/impairment.hpp"
 #include "ports/multicast.hpp"
 #include "ports/offload/cut.hpp"
 #include "ports/outbox.hpp"
@@ -112,6 +115,8 @@ class PacketLoop {
         bool up;
         std::array<uint64_t, 4> totals;  // rx packets, rx bytes, tx packets, tx bytes
         std::array<uint64_t, static_cast<size_t>(Drop::kCount)> drops;
+        std::array<uint64_t, static_cast<size_t>(Effect::kCount)> impaired_in;
+        std::array<uint64_t, static_cast<size_t>(Effect::kCount)> impaired_out;
     };
     std::vector<PortStatistics> statistics();
     // Counts the frames that the program sent to a port number that no port has.
@@ -135,6 +140,10 @@ class PacketLoop {
     // within the next iteration of the loop, and before inject()ed frames.
     void limit_queues(uint32_t id, uint32_t priority, std::function<void(QueueLimits&)> change);
 
+    // Impairs the packets of a port in one direction, or no longer: then those that wait go on at once. Takes
+    // effect as limit_queues() does. A port with an impairment gets no clones (fan_out.hpp).
+    void impair(uint32_t id, Direction direction, const std::optional<ImpairmentSpec>& spec);
+
     // For the maker of fan-out devices (fan_out.hpp).
     FanOuts& fan_outs() { return fan_outs_; }
     const FanOuts& fan_outs() const { return fan_outs_; }
@@ -155,6 +164,7 @@ class PacketLoop {
     }
     void process_burst(Port& port, size_t count);
     bool start_frame(Port& port, const ReceivedFrame& frame);
+    void run_received(Port& port, std::span<const uint8_t> packet, uint64_t now, const isw_late* late);
     void drop_too_long(Port& port, size_t length);
     void drop_received(Port& port, Drop reason, const std::string& found);
     void process(uint32_t port, const uint8_t* frame, size_t length, uint64_t now, const isw_late* late) {
@@ -178,6 +188,11 @@ class PacketLoop {
     Port* receiver(uint32_t id, const uint8_t* frame, size_t length);
     void send_to_cpu(const uint8_t* frame, size_t length);
     void process_injected();
+    void request(std::function<void()> work);
+    void set_impairment(Port& port, Direction direction, const std::optional<ImpairmentSpec>& spec);
+    void pass_on_impaired();
+    uint64_t impaired_due_us() const;
+    void set_timer();
     void flush_captures();
     void flush();
     int patience() const;
@@ -214,10 +229,13 @@ class PacketLoop {
     static constexpr size_t kMaxInjected = 1000;  // frames
     std::mutex injected_mutex_;  // guards the next two; no other lock is taken while it is held
     std::vector<std::pair<uint32_t, std::string>> injected_;
-    std::vector<std::function<void()>> requests_;  // of limit_queues()
+    std::vector<std::function<void()>> requests_;  // of limit_queues() and impair()
 
     int wake_ = -1;   // eventfd: stop, a frame was injected, or a fan-out device was made
     int links_ = -1;  // the link monitor: some interface changed
+    int timer_ = -1;  // timerfd: a packet of an impaired port is due, to the microsecond
+    uint64_t timer_due_us_ = Impairment::kNever;  // what timer_ is set to
+    std::vector<Port*> impaired_;                 // ports with an impairment
     std::thread thread_;
     std::atomic<bool> stopping_{false};
 

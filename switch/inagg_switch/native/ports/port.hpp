@@ -15,6 +15,7 @@
 #include "ports/capture.hpp"
 #include "ports/counters.hpp"
 #include "ports/events.hpp"
+#include "ports/impairment.hpp"
 #include "ports/port_queues.hpp"
 #include "ports/socket.hpp"
 
@@ -40,6 +41,9 @@ struct Port {
     bool dirty = false;                // the loop sends the queue after this burst
     bool blocked = false;              // the kernel accepts no more frames: epoll waits for EPOLLOUT
     bool held = false;                 // packets wait for the rate of their queue
+    // Of received packets and of packets to send; null: none.
+    std::unique_ptr<Impairment> impaired_in;
+    std::unique_ptr<Impairment> impaired_out;
     // Clones for this port wait in the queue of a FanOut. Only then are `queues` empty.
     bool clones_wait = false;
     // The reasons for drops of received frames that have been logged.
