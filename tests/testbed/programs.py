@@ -51,9 +51,12 @@ def launch(
     return group
 
 
-def sum_rightly(testbed: Testbed, elements: int = 100_000, watch: Sequence[NodeProcess] = ()) -> None:
-    """Run a job on all hosts whose sum must be right. watch: processes that must not end meanwhile."""
-    group = testbed.launch([sys.executable, "-c", right_sum(elements)], name="sum")
+def sum_rightly(
+    testbed: Testbed, elements: int = 100_000, watch: Sequence[NodeProcess] = (), name: str = "sum"
+) -> None:
+    """Run a job on all hosts whose sum must be right. watch: processes that must not end meanwhile. name: new in the
+    testbed."""
+    group = testbed.launch([sys.executable, "-c", right_sum(elements)], name=name)
     group.follow(lambda _rank, _event: None, timeout_s=120, watch=watch)
 
 

@@ -50,8 +50,8 @@ class AllReduceBench:
     """What to measure on one testbed.
 
     uplink_name: the rate of links between switches, None: as link_name. slots None: the number that the links need.
-    threads: of each switch, None: it chooses. gloo_over None: the switch where that costs gloo less than a tenth of its
-    time, else bridges.
+    threads: of each switch, None: it chooses. impair: as SwitchOptions.impair. gloo_over None: the switch where that
+    costs gloo less than a tenth of its time, or links are impaired, else bridges.
     """
 
     link_name: str
@@ -64,6 +64,7 @@ class AllReduceBench:
     switch: SwitchKind = "model"
     program: Path | None = None
     threads: int | None = None
+    impair: tuple[str, ...] = ()
     gloo_over: GlooPath | None = None
     seed: int = 1
 
@@ -112,6 +113,8 @@ class AllReduceBench:
         """What gloo's packets cross."""
         if self.gloo_over is not None:
             return self.gloo_over
+        if self.impair:
+            return "switch"
         rate = self.link.rate_bps
         fast = rate is None or rate > _GLOO_THROUGH_SWITCH_BPS
         # In a tree a packet crosses several switch processes, which share the machine's cores with the ranks.
@@ -136,6 +139,7 @@ class AllReduceBench:
         return {
             "switch": self.switch,
             "gloo_over": self.gloo_path,
+            **({"impair": list(self.impair)} if self.impair else {}),
             "slots": self.link.slots if self.slots is None else self.slots,
             "seed": self.seed,
             "inputs": inputs(self.seed),
@@ -199,7 +203,7 @@ def run_bench(
         results_root=results_root,
         switch=bench.switch,
         program=bench.program,
-        switch_options=SwitchOptions(threads=bench.threads),
+        switch_options=SwitchOptions(threads=bench.threads, impair=bench.impair),
         gloo_over=bench.gloo_path,
         on_stage=on_stage,
     ) as testbed:
@@ -276,4 +280,5 @@ def title(bench: AllReduceBench) -> str:
         several = not bench.fabric.is_star
         bridge, switch = ("bridges", "the switches") if several else ("a bridge", "the switch")
         text += f", gloo over {bridge if bench.gloo_path == 'bridge' else switch}"
+    text += f", impaired: {' '.join(bench.impair)}" if bench.impair else ""
     return f"{text}\ninputs: {inputs(bench.seed)}"

@@ -12,6 +12,7 @@ from inagg_testbed.bench.element_types import ELEMENT_TYPES, ElementName
 from inagg_testbed.bench.plan import MAX_LOSS, BackendSpec, Case
 from inagg_testbed.cli import jobs
 from inagg_testbed.cli.options import (
+    ImpairOption,
     LinkOption,
     MtuOption,
     P4Option,
@@ -127,6 +128,7 @@ def allreduce(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
     threads: ThreadsOption = None,
+    impair: ImpairOption = None,
 ) -> None:
     """Time all-reduce on several backends in turn; check each sum.
 
@@ -174,6 +176,7 @@ def allreduce(
             switch=switch,
             program=p4,
             threads=threads,
+            impair=tuple(impair or ()),
             gloo_over=gloo_over,
         )
         _run_allreduce(bench, results, Outputs(json_path, plot))

@@ -24,6 +24,7 @@ from inagg_testbed.cli.options import (
     CpuPortOption,
     DefineOption,
     GrpcPortOption,
+    ImpairOption,
     IncludeOption,
     LinkOption,
     ManagementOption,
@@ -112,6 +113,7 @@ def demo(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
     threads: ThreadsOption = None,
+    impair: ImpairOption = None,
     fault: Annotated[
         str | None,
         typer.Option(
@@ -162,6 +164,7 @@ def demo(
             runs=runs,
             program=p4,
             threads=threads,
+            impair=tuple(impair or ()),
         )
         with ProgressView(console) as view:
             result = run_demo(what, results, on_stage=view.stage, on_progress=view.update)
@@ -196,6 +199,7 @@ def up(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
     threads: ThreadsOption = None,
+    impair: ImpairOption = None,
     controller: Annotated[
         bool,
         typer.Option(
@@ -241,6 +245,7 @@ def up(
         trace=trace,
         pcap=None if pcap is None else pcap.resolve(),
         threads=threads,
+        impair=impair or (),
     )
     with errors_explained():
         from inagg_testbed.operate.parts import parse_kinds
@@ -381,6 +386,7 @@ def run_script(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
     threads: ThreadsOption = None,
+    impair: ImpairOption = None,
     settings: SettingsOption = None,
     take_over: TakeOverOption = None,
     set_controller: ControllerSettingsOption = None,
@@ -416,7 +422,7 @@ def run_script(
             switch=switch,
             results=results,
             p4=p4,
-            switch_options=SwitchOptions(threads=threads),
+            switch_options=SwitchOptions(threads=threads, impair=impair or ()),
             settings=settings,
             take_over=take_over,
             servers=servers,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on a testbed that is up: status, counters, registers, slots, loss, link, kill, restart, logs, capture,
-shell."""
+"""Commands on a testbed that is up: status, counters, registers, slots, loss, impair, link, kill, restart, logs,
+capture, shell."""
 
 import contextlib
 import json
@@ -375,6 +375,56 @@ def loss(
             console.print(plain_table(("at", "direction", "traffic", "probability"), rows, text_columns=3))
         else:
             console.print("no loss is injected")
+
+
+@app.command()
+def impair(
+    node: Annotated[
+        str | None,
+        typer.Argument(
+            autocompletion=nodes_that_are_up,
+            help="h1, h2, ...; a link between switches, such as leaf1-spine1; or all hosts. By default, show what is"
+            " impaired.",
+        ),
+    ] = None,
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[in|out] [SPEC|off]",
+            help="SPEC is as in loss=1%,delay=5ms,jitter=1ms,duplicate=0.1%,reorder=1%,corrupt=0.01%,seed=7. out is"
+            " what the host, or the first switch, sends; by default, both directions. Without SPEC, show what is.",
+        ),
+    ] = None,
+    run: RunOption = None,
+) -> None:
+    """Lose, delay, or change packets of links; show what is impaired.
+
+    The ports of the switch model lose, delay, duplicate, reorder or corrupt packets of every kind of traffic, so gloo
+    and inagg suffer alike. A SPEC replaces the one before.
+
+    Example: inagg impair h2 loss=5%
+
+    Example: inagg impair h2 out delay=20ms,jitter=2ms
+
+    Example: inagg impair all off
+    """
+    with errors_explained(needs_root="inagg impair"):
+        from inagg_testbed.operate import impair as impairing
+
+        manifest = find_ready_run(run)
+        words = what or []
+        if node is not None and words:
+            *directions, spec = words
+            if len(directions) > 1 or spec in ("in", "out"):
+                raise ConfigurationError(
+                    f"{' '.join(words)}: want [in|out] and then a SPEC or off, as in: inagg impair {node} out loss=5%"
+                )
+            impairing.change(manifest, node, directions[0] if directions else None, spec)
+        rows = impairing.rows(manifest, None if words else node)
+        if rows:
+            console.print(plain_table(("at", "direction", "impairment"), rows, text_columns=3))
+        else:
+            console.print("no link is impaired")
 
 
 def _host_ports(fabric: Fabric) -> dict[str, SwitchPort]:

@@ -167,6 +167,17 @@ ThreadsOption = Annotated[
         help="Threads of each switch (of the model); by default as many as suit the processors.",
     ),
 ]
+ImpairOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--impair",
+        metavar="[HOST[:in|out]=]SPEC",
+        help="Impair the links of all hosts, or of one, for every kind of traffic, as in loss=1%,delay=5ms,jitter=1ms"
+        " or h2:out=loss=5%. SPEC has loss, duplicate, reorder, corrupt (probabilities), delay, jitter (times), seed."
+        " out is what the host sends. HOST may be a link between switches, such as leaf1-spine1. May be given several"
+        " times.",
+    ),
+]
 TraceOption = Annotated[
     bool, typer.Option("--trace", help="Print the path of each packet through the program; slow.")
 ]

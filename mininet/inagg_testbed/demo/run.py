@@ -110,6 +110,7 @@ class Demo:
     runs: Sequence[TrainingSpec] = ALL_RUNS
     program: Path | None = None
     threads: int | None = None  # of each switch; None: it chooses
+    impair: tuple[str, ...] = ()  # as SwitchOptions.impair
 
     @property
     def fabric(self) -> Fabric:
@@ -118,8 +119,9 @@ class Demo:
 
     @property
     def gloo_over(self) -> GlooPath:
-        """What gloo's packets cross: in a tree of switch processes, bridges with links of the same rates."""
-        return "switch" if self.fabric.is_star or self.switch == "bridge" else "bridge"
+        """What gloo's packets cross: in a tree of switch processes, bridges with links of the same rates, unless
+        links are impaired."""
+        return "switch" if self.fabric.is_star or self.switch == "bridge" or self.impair else "bridge"
 
     @property
     def uplink(self) -> LinkSpec:
@@ -195,13 +197,14 @@ def run_demo(
         results_root=results_root,
         switch=demo.switch,
         program=demo.program,
-        switch_options=SwitchOptions(threads=demo.threads),
+        switch_options=SwitchOptions(threads=demo.threads, impair=demo.impair),
         on_stage=on_stage,
     ) as testbed:
         runs = [train(testbed, spec, demo.steps, on_progress) for spec in demo.runs]
         settings = {
             "link": testbed.network.spec.description,
             **({} if demo.fabric.is_star else {"uplink": testbed.network.uplink.description}),
+            **({"impair": list(demo.impair)} if demo.impair else {}),
             "slots": testbed.slots(),
             "words": testbed.controller.health().words
             if testbed.controller is not None and testbed.has_switch

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from inagg_contract.constants import CPU_PORT
 from inagg_testbed.errors import ConfigurationError
+from inagg_testbed.network import impairments
 from inagg_testbed.network.fabric import CONTROL_PORT, Fabric
 from inagg_testbed.network.requirements import SwitchKind
 
@@ -18,6 +19,7 @@ class SwitchOptions:
     """Options of `inagg-switch run` that a user gives to all switches of a testbed.
 
     pcap: folder for captures; with several switches it gets a folder for each. threads: None leaves it to each switch.
+    impair: impairments of links, as `impairments.of_ports` reads them.
     """
 
     define: Sequence[str] = ()
@@ -26,9 +28,21 @@ class SwitchOptions:
     trace: bool = False
     pcap: Path | None = None
     threads: int | None = None
+    impair: Sequence[str] = ()
 
-    def check(self, kind: SwitchKind, fabric: Fabric, *, controlled: bool) -> None:
-        """Raise ConfigurationError if the kind of switch, its ports, or inagg's controller do not allow the options."""
+    def check(
+        self,
+        kind: SwitchKind,
+        fabric: Fabric,
+        *,
+        controlled: bool,
+        gloo: impairments.GlooLinks = "switch",
+    ) -> None:
+        """Raise ConfigurationError if the kind of switch, its ports, inagg's controller, or the links of gloo do not
+        allow the options."""
+        if self.impair:
+            impairments.refuse_impossible(kind, gloo)
+            impairments.of_ports(fabric, self.impair)
         if kind != "model" and self.threads is not None:
             raise ConfigurationError(f"--threads is for the switch model; --switch {kind} has no such option")
         if self.threads is not None and self.threads.bit_count() != 1:
@@ -60,6 +74,14 @@ class SwitchOptions:
     def threads_option(self) -> list[str]:
         """The option of `inagg-switch run` and `inagg-switch compile`."""
         return [] if self.threads is None else ["--threads", str(self.threads)]
+
+    def impair_options(self, fabric: Fabric, switch: str) -> list[str]:
+        """The options of `inagg-switch run` for a switch's impairments."""
+        if not self.impair:
+            return []
+        found = impairments.of_ports(fabric, self.impair)
+        own = [(port.port, way, spec) for (port, way), spec in found.items() if port.switch == switch]
+        return [word for port, way, spec in own for word in ("--impair", f"{port}:{way}:{spec}")]
 
     def captures(self, fabric: Fabric, switch: str) -> Path | None:
         """The folder for a switch's captures."""

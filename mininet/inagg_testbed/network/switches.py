@@ -31,6 +31,7 @@ from inagg_testbed.network.fabric import CONTROL_PORT
 from inagg_testbed.network.links import WORDS, words_within
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind
+from inagg_testbed.network.switch_console import CONSOLE_PORT
 from inagg_testbed.network.switch_options import NO_OPTIONS, WORDS_MACRO, SwitchOptions
 from inagg_testbed.network.topology import CONTROL_ADDRESS, Network, host_address, run_in_namespace
 
@@ -166,6 +167,7 @@ def start_model(
 ) -> NodeProcess:
     """Start inagg_switch in the node of a switch. command: what `inagg-switch run` is to do there."""
     command = [command_path("inagg-switch"), "run", "--grpc", address, *command]
+    command += ["--console", f"127.0.0.1:{CONSOLE_PORT}", *options.impair_options(network.fabric, switch)]
     command += ["--stats", str(results / f"{_named(network, 'ports', switch)}.json")]
     command += [] if network.spec.offloads else ["--no-offloads"]
     command += ["--trace"] if options.trace else []

@@ -371,7 +371,8 @@ def open_testbed(
     if controller_options and not controlled:
         raise ConfigurationError("--set-controller and --no-controller exclude each other")
     check_requirements(switch)
-    switch_options.check(switch, fabric, controlled=controlled)
+    gloo = "management" if management else gloo_over
+    switch_options.check(switch, fabric, controlled=controlled, gloo=gloo)
     target = target or switch_target(switch, program, switch_options, controlled=controlled)
     with open_run(state_dir) as run, contextlib.ExitStack() as stack:
         results = results_root.resolve() / f"{time.strftime('%Y%m%d-%H%M%S')}-{run.id}"
@@ -391,6 +392,7 @@ def open_testbed(
             link_bps=link.rate_bps,
             uplink_bps=uplink.rate_bps,
             controlled=controlled,
+            gloo=gloo,
         )
         if fabric.described:
             rates = {_lower(fabric, port): spec.rate_bps for port, spec in (specs or {}).items()}

@@ -23,7 +23,7 @@ from inagg_testbed.network.lifecycle import manifests, tagged_processes
 from tests.testbed import commands
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-OPERATING = ("status", "counters", "registers", "slots", "loss", "logs", "capture", "shell")
+OPERATING = ("status", "counters", "registers", "slots", "loss", "impair", "logs", "capture", "shell")
 COMMANDS = ("demo", "up", "run", "launch", "down", "exec", "doctor", *OPERATING)
 BENCH = ("--workers", "2", "--elements", "10")
 BENCHES = ("allreduce", "straggler", "late", "jobs", "device", "convergence", "suite")

@@ -145,7 +145,7 @@ def test_the_hints_work_while_another_testbed_is_up(testbed: Up, other: Up) -> N
     assert {testbed.run, other.run} <= set(re.findall(r"  (\w+): ", unnamed.stderr))
 
 
-@pytest.mark.parametrize("command", ["counters", "slots", "registers", "loss", "exec"])
+@pytest.mark.parametrize("command", ["counters", "slots", "registers", "loss", "impair", "exec"])
 def test_a_testbed_that_starts_says_so(starting: str, command: str) -> None:
     words = ("h1", "true") if command == "exec" else ()
     done = inagg(command, "--run", starting, *words)

@@ -2,22 +2,19 @@
 """Runs a cli_input, commands of simple_switch_CLI, on the console of a switch."""
 
 import logging
-import socket
-from io import BufferedIOBase
 from pathlib import Path
-from typing import cast
 
 from inagg_switch.console.wire import ask
 from inagg_testbed.errors import ConfigurationError, ProcessFailedError
 from inagg_testbed.network.control import call_in_network_namespace
+from inagg_testbed.network.switch_console import connected
 
 log = logging.getLogger(__name__)
 
-_TIMEOUT_S = 30.0
 _REFUSALS = ("Error: ", "Invalid ", "*** Unknown syntax: ")
 
 
-def run_commands(pid: int, port: int, path: Path, output: Path) -> None:
+def run_commands(pid: int, path: Path, output: Path) -> None:
     """Run the commands of a file, one a line, on a switch in the network namespace of a process.
 
     What simple_switch_CLI would print goes to `output`. A command that the switch refuses is a warning, as
@@ -28,19 +25,15 @@ def run_commands(pid: int, port: int, path: Path, output: Path) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"cannot read {path}: {error}") from error
     try:
-        call_in_network_namespace(pid, lambda: _run(port, path, lines, output))
+        call_in_network_namespace(pid, lambda: _run(path, lines, output))
     except (OSError, ValueError) as error:
         raise ProcessFailedError(f"the switch's console has not answered {path}: {error}") from error
 
 
-def _run(port: int, path: Path, lines: list[str], output: Path) -> None:
-    with (
-        socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S) as connection,
-        connection.makefile("rwb") as stream,
-        output.open("a") as said,
-    ):
+def _run(path: Path, lines: list[str], output: Path) -> None:
+    with connected() as stream, output.open("a") as said:
         for number, line in enumerate(lines, 1):
-            answer = ask(cast(BufferedIOBase, stream), line)
+            answer = ask(stream, line)
             said.write(f"{line}\n{answer.text}{answer.notes}")
             refused = [text for text in answer.text.splitlines() if text.startswith(_REFUSALS)]
             if refused:

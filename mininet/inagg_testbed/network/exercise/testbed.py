@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CONSOLE_PORT = 9090  # in the network namespace of each switch; simple_switch_CLI's default
 _COMMAND_TIMEOUT_S = 60.0
 
 
@@ -96,7 +95,7 @@ class ExerciseSwitches:
 
         if switch.cli_input is not None:
             pid, said = network.pid_of(switch.name), results / f"cli-{switch.name}.log"
-            console.run_commands(pid, CONSOLE_PORT, switch.cli_input, said)
+            console.run_commands(pid, switch.cli_input, said)
         updates = self._wanted.get(switch.name, ())
         entries.load(address, device_id(network, switch.name), updates)
 
@@ -109,7 +108,6 @@ class ExerciseSwitches:
     ) -> NodeProcess:
         command = [str(self._pipelines[switch.program].device_config), "--device-id"]
         command.append(str(device_id(network, switch.name)))
-        command += ["--console", f"127.0.0.1:{CONSOLE_PORT}"]
         cpu_port = self._options.cpu_port if switch.cpu_port is None else switch.cpu_port
         command += [] if cpu_port is None else ["--cpu-port", str(cpu_port)]
         if switch.priority_queues > 1:
