@@ -59,7 +59,7 @@ PYTHONS ?= /usr/bin/python3 python3.12 python3.13
 TRAINERS ?=
 PARTS ?=
 BIN := .venv/bin
-PYTHON_SOURCES := contract hostlib/inagg hostlib/inagg_server p4runtime/inagg_p4runtime switch/inagg_switch controller/inagg_controller mininet/inagg_testbed baselines/inagg_baselines simulator/inagg_simulator commands/inagg_commands docs/course docs/diagrams docs/site examples tests scripts deploy
+PYTHON_SOURCES := contract wire/inagg_wire hostlib/inagg hostlib/inagg_server p4runtime/inagg_p4runtime switch/inagg_switch controller/inagg_controller mininet/inagg_testbed baselines/inagg_baselines simulator/inagg_simulator commands/inagg_commands docs/course docs/diagrams docs/site examples tests scripts deploy
 CXX_SOURCES = $(shell git ls-files -co --exclude-standard '*.cpp' '*.hpp' '*.h')
 
 # Network namespaces need root. The environment is kept: proxies, PATH to p4c and BMv2.

@@ -15,6 +15,7 @@ PAGES += sorted((ROOT / "docs" / "course").rglob("README.md"))
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 SOURCES = (
     "contract",
+    "wire",
     "hostlib",
     "p4",
     "p4runtime",

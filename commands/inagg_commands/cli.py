@@ -15,13 +15,20 @@ from inagg_contract.installation import pip_install
 
 
 def testbed() -> None:
-    """The command inagg. Its ``launch`` is for workers, and needs their extra only."""
+    """The command inagg. Its ``launch`` is for workers, and needs their extra only; ``decode`` needs scapy."""
     if sys.argv[1:2] == ["launch"]:
         with _explained("inagg launch", "worker"):
             from inagg.cli import launch
 
             launch(sys.argv[2:])
-    with _explained("inagg", "testbed", "`inagg launch` needs the extra worker only"):
+    if sys.argv[1:2] == ["decode"]:
+        with _explained("inagg decode", "wire"):
+            from inagg_wire.cli import main as decode
+
+            decode()
+            return
+    besides = "`inagg launch` needs the extra worker only, `inagg decode` the extra wire"
+    with _explained("inagg", "testbed", besides):
         from inagg_testbed.cli import main
 
         main()

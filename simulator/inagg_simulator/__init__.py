@@ -13,6 +13,6 @@ and reorder packets, and time jumps from event to event. Start reading at `virtu
 | `p4_switch`, `reference_switch`, `servers` | what sums |
 | `slot_rules` | what slots do with packets, as tables |
 | `virtual_device` | a worker whose floats are on a device |
-| `reference`, `scapy_layer` | packets and numbers in plain Python, without code of the core |
+| `reference` | packets and numbers in plain Python, without code of the core |
 | `recovery` | a command: what losses cost with many workers |
 """

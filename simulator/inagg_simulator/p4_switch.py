@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+
+from inagg_contract.constants import INAGG_PORT
 from inagg_contract.program import inagg_p4
 from inagg_contract.sizes import run_bits, way_of
 from inagg_simulator.reference import decode
 from inagg_simulator.reference_switch import Sent, Up
-from inagg_simulator.scapy_layer import IP, PORT, UDP, Ether
 from inagg_simulator.slot_rules.packets import Sum
 from inagg_simulator.slot_rules.shared import Slot
 from inagg_simulator.slot_rules.versions import Version
@@ -76,7 +79,7 @@ class Station(NamedTuple):
         return {"mac": int(self.mac.replace(":", ""), 16), "ip": packed_ip(self.ip)}
 
 
-AGGREGATOR = Station(AGGREGATOR_MAC, AGGREGATOR_IP, PORT)
+AGGREGATOR = Station(AGGREGATOR_MAC, AGGREGATOR_IP, INAGG_PORT)
 
 
 def worker(rank: int) -> Station:
@@ -86,11 +89,11 @@ def worker(rank: int) -> Station:
 
 def switch_station(number: int) -> Station:
     """A switch of a tree."""
-    return Station(f"02:49:41:00:01:{number:02x}", f"10.1.0.{number + 1}", PORT)
+    return Station(f"02:49:41:00:01:{number:02x}", f"10.1.0.{number + 1}", INAGG_PORT)
 
 
 def job_group(job: int) -> Station:
-    return Station(f"01:00:5e:40:00:{job:02x}", f"239.192.0.{job}", PORT)  # RFC 1112, 6.4
+    return Station(f"01:00:5e:40:00:{job:02x}", f"239.192.0.{job}", INAGG_PORT)  # RFC 1112, 6.4
 
 
 @cache

@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scapy.layers.inet import UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
 
 from inagg import _core
 from inagg_simulator import p4_switch, reference
 from inagg_simulator.reference_switch import Up
-from inagg_simulator.scapy_layer import KINDS, UDP, Ether, Inagg, Raw
 from inagg_simulator.servers import Servers, make_servers
 from inagg_switch import Switch
+from inagg_wire.layers import KINDS, Inagg
 from tests.conformance import make_vectors
 from tests.conformance.vector_files import RECEIVERS, VECTORS, load, switches_above
 

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg._core import LaneBits
+from inagg_contract.constants import INAGG_PORT
 from inagg_simulator import p4_switch, reference
 from inagg_simulator.p4_switch import (
     AGGREGATOR_IP,
@@ -33,7 +34,6 @@ from inagg_simulator.p4_switch import (
     packed_ip,
     worker,
 )
-from inagg_simulator.scapy_layer import PORT
 from inagg_simulator.virtual_network import Impairment, Network, make_workers
 from inagg_switch.switch import Switch
 from tests.fuzz.seeds import seeds_of
@@ -234,7 +234,12 @@ class Mutating:
         out = []
         for port, frame in frames:
             rank = port - 1
-            addresses = packed_ip(AGGREGATOR_IP), packed_ip(worker(rank).ip), PORT, worker(rank).udp_port
+            addresses = (
+                packed_ip(AGGREGATOR_IP),
+                packed_ip(worker(rank).ip),
+                INAGG_PORT,
+                worker(rank).udp_port,
+            )
             if len(frame) >= HEADERS_BYTES and struct.unpack_from("!IIHH", frame, 26) == addresses:
                 (length,) = struct.unpack("!H", frame[UDP_LENGTH])
                 out.append((rank, frame[HEADERS_BYTES : 34 + length]))

@@ -40,6 +40,14 @@ import platform, torch.distributed
 assert "INAGG" in torch.distributed.Backend._plugins
 print(torch.__version__, "of Python", platform.python_version())
 """
+WRITE_CAPTURE = """
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.utils import wrpcap
+from inagg_wire.layers import Inagg
+headers = Ether() / IP(src="10.0.0.1", dst="10.0.0.253") / UDP(sport=40000, dport=18753)
+wrpcap({path!r}, [headers / Inagg(job=3, epoch=9, chunk=7)])
+"""
 ALL_REDUCE = """
 import torch, torch.distributed as dist
 dist.init_process_group("inagg")
@@ -101,6 +109,21 @@ def worker(installed: Installation) -> str:
         raise CheckError(f"a worker has {sorted(found & OF_OTHERS)}")
     version = installed.run("python", "-c", REGISTERED).strip()
     return f"torch {version} has the backend; {len(found)} packages: {', '.join(sorted(found))}"
+
+
+def wire(installed: Installation) -> str:
+    """`inagg decode` reads a capture that the layers wrote, and the dissector is there."""
+    if found := installed.distributions() & (OF_THE_TESTBED | OF_WORKERS | {"fastapi", "grpcio"}):
+        raise CheckError(f"a reader of captures has {sorted(found)}")
+    capture = installed.place.results / "one.pcap"
+    installed.run("python", "-c", WRITE_CAPTURE.format(path=str(capture)))
+    said = installed.run("inagg", "decode", str(capture), "--chunk", "7")
+    if "chunk 7 of job 3" not in said:
+        raise CheckError(f"inagg decode says\n{said}")
+    dissector = Path(installed.run("inagg", "decode", "--dissector").strip())
+    if not dissector.is_file() or not dissector.is_relative_to(installed.path):
+        raise CheckError(f"the dissector is not in the installation: {dissector}")
+    return f"decodes a capture; {dissector.name} has {dissector.stat().st_size:,} bytes"
 
 
 def switch(server: Installation) -> str:

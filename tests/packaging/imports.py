@@ -15,6 +15,7 @@ from tests import ROOT
 PARTS = {
     "base": ("contract/inagg_contract",),
     "worker": ("hostlib/inagg",),
+    "wire": ("wire/inagg_wire",),
     "switch": ("switch/inagg_switch", "p4runtime/inagg_p4runtime"),
     "server": ("hostlib/inagg_server", "hostlib/inagg/membership/control.py"),
     "controller": ("controller/inagg_controller", "p4runtime/inagg_p4runtime"),

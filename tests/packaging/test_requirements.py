@@ -25,7 +25,7 @@ def test_the_base_is_what_the_contract_imports() -> None:
     assert set(names(BASE)) == distributions("base")
 
 
-@pytest.mark.parametrize("extra", ["worker", "switch", "server", "controller"])
+@pytest.mark.parametrize("extra", ["worker", "switch", "server", "controller", "wire"])
 def test_an_extra_is_what_its_packages_import(extra: str) -> None:
     assert set(names(EXTRAS[extra])) == distributions(extra) - set(names(BASE))
 
@@ -33,8 +33,8 @@ def test_an_extra_is_what_its_packages_import(extra: str) -> None:
 @pytest.mark.parametrize(
     ("extra", "below"),
     [
-        ("testbed", {"worker", "switch", "server", "controller"}),
-        ("simulator", {"worker", "switch", "controller"}),
+        ("testbed", {"worker", "switch", "server", "controller", "wire"}),
+        ("simulator", {"worker", "switch", "controller", "wire"}),
     ],
 )
 def test_an_extra_includes_others_and_adds_what_its_package_imports_itself(

@@ -64,6 +64,7 @@ from inagg_testbed.network.lifecycle import find_ready_run, find_run, sweep
 from inagg_testbed.network.requirements import check_requirements, requirements
 from inagg_testbed.network.switch_options import SwitchOptions
 from inagg_testbed.terminal import ProgressView, print_table
+from inagg_wire.cli import decode
 
 if TYPE_CHECKING:
     from inagg_testbed.network.testbed import Testbed
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(operating.app)
 app.add_typer(bench.app, name="bench")
+app.command()(decode)
 
 
 _LOOK_S = 0.2

@@ -24,7 +24,7 @@ from tests.testbed import commands
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OPERATING = ("status", "counters", "registers", "slots", "loss", "impair", "logs", "capture", "shell")
-COMMANDS = ("demo", "up", "run", "launch", "down", "exec", "doctor", *OPERATING)
+COMMANDS = ("demo", "up", "run", "launch", "down", "exec", "decode", "doctor", *OPERATING)
 BENCH = ("--workers", "2", "--elements", "10")
 BENCHES = ("allreduce", "straggler", "late", "jobs", "device", "convergence", "suite")
 
@@ -105,6 +105,7 @@ def without_mininet(*arguments: str, folder: Path) -> "subprocess.CompletedProce
     own = Path(typer.__file__).parents[1]
     for package in (
         "inagg_contract",
+        "inagg_wire",
         "inagg_baselines",
         "inagg_testbed",
         "inagg_controller",
