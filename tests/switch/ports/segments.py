@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from tests.switch import NATIVE
 from tests.switch.inagg.packets import inet_checksum
+from tests.switch.ports.sanitized import build
 
-HERE = Path(__file__).parent
 SOURCES = (*(f"ports/offload/{name}" for name in ("checksum", "coalesce", "cut", "headers")), "ports/queue")
 
 TCP, UDP = 6, 17
@@ -46,14 +45,10 @@ class Offload(NamedTuple):
 
 
 class Driver:
-    """offload_driver.cpp as a process, with the address and undefined behaviour sanitizers: the first error ends it."""
+    """offload_driver.cpp as a process (`sanitized`)."""
 
     def __init__(self, folder: Path) -> None:
-        binary = folder / "driver"
-        options = ["-std=c++20", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
-                   "-fno-sanitize-recover=all", f"-I{NATIVE}"]  # fmt: skip
-        sources = [str(HERE / "offload_driver.cpp"), *(str(NATIVE / f"{name}.cpp") for name in SOURCES)]
-        subprocess.run(["g++", *options, *sources, "-o", str(binary)], check=True, timeout=240)
+        binary = build(folder, "offload_driver.cpp", SOURCES)
         self._process = subprocess.Popen([binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def close(self) -> None:

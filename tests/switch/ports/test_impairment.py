@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
-from pathlib import Path
 
 import pytest
 
 from inagg_switch.impairment import Impairment, ImpairmentError, PortImpairment, parse_or_off
-from tests.switch import NATIVE
+from tests.switch.ports.sanitized import build
 
-HERE = Path(__file__).parent
 PACKETS = 20_000
 BYTES = 64
 ETHERNET_BYTES = 14
@@ -40,18 +38,7 @@ Send = Callable[..., Left]
 @pytest.fixture(scope="module")
 def send(tmp_path_factory: pytest.TempPathFactory) -> Send:
     """Sends packets through an impairment; see impairment_driver.cpp."""
-    binary = tmp_path_factory.mktemp("impairment") / "driver"
-    sources = [str(HERE / "impairment_driver.cpp"), str(NATIVE / "ports/impairment.cpp")]
-    options = [
-        "-std=c++20",
-        "-O1",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-fsanitize=address,undefined",
-        f"-I{NATIVE}",
-    ]
-    subprocess.run(["g++", *options, *sources, "-o", str(binary)], check=True, timeout=240)
+    binary = build(tmp_path_factory.mktemp("impairment"), "impairment_driver.cpp", ["ports/impairment"])
 
     def sent(
         text: str, packets: int = PACKETS, every_us: int = 10, room: int = 1 << 30, release_at: int = 0
