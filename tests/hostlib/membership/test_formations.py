@@ -3,7 +3,9 @@
 
 import os
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -176,16 +178,25 @@ def test_after_abort_collectives_fail_until_the_group_is_formed_again() -> None:
     group.shutdown()
 
 
-def test_abort_ends_a_reconfigure_that_waits_for_another_rank() -> None:
+@contextmanager
+def waiting_for_another_rank() -> Iterator[ProcessGroup]:
+    """A group that is being formed in another thread, and that waits for a rank that does not come. At the end of the
+    block `abort` ends this."""
     store = HashStore()
     group, other = alone(store), Formations(store, 1)
     handles = [group.get_reconfigure_handle(), str(other.handle)]
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(group.reconfigure, options(1, handles, timeout_s=60))
         wait_until(lambda: group.path == "none", "the group is being formed")
+        yield group
         group.abort()
         with pytest.raises(JobError, match="aborted the group"):
             waiting.result(timeout=20)
+
+
+def test_abort_ends_a_reconfigure_that_waits_for_another_rank() -> None:
+    with waiting_for_another_rank() as group:
+        pass
     with pytest.raises(JobError, match=r"could not be formed again.*aborted the group"):
         group.barrier()
     group.reconfigure(options(2, [group.get_reconfigure_handle()]))
@@ -194,18 +205,11 @@ def test_abort_ends_a_reconfigure_that_waits_for_another_rank() -> None:
 
 
 def test_only_one_thread_forms_the_group() -> None:
-    store = HashStore()
-    group, other = alone(store), Formations(store, 1)
-    handles = [group.get_reconfigure_handle(), str(other.handle)]
-    with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(group.reconfigure, options(1, handles, timeout_s=60))
-        wait_until(lambda: group.path == "none", "the group is being formed")
+    with waiting_for_another_rank() as group:
+        own = group.get_reconfigure_handle()
         with pytest.raises(JobError, match="another thread forms this group"):
-            group.reconfigure(options(2, handles[:1]))
-        group.abort()
-        with pytest.raises(JobError, match="aborted the group"):
-            waiting.result(timeout=20)
-    group.reconfigure(options(2, handles[:1]))  # the uuid is still free
+            group.reconfigure(options(2, [own]))
+    group.reconfigure(options(2, [own]))  # the uuid is still free
     assert total(group) == 1.5
     group.shutdown()
 
