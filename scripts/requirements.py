@@ -11,7 +11,18 @@ import sys
 import tomllib
 from pathlib import Path
 
-EXTRAS = ("worker", "switch", "controller", "server", "wire", "testbed", "simulator", "triton", "dev", "frameworks")
+EXTRAS = (
+    "worker",
+    "switch",
+    "controller",
+    "server",
+    "wire",
+    "testbed",
+    "simulator",
+    "triton",
+    "dev",
+    "frameworks",
+)
 
 project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
 wanted = [] if sys.argv[2:] else list(project["dependencies"])
