@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from inagg_baselines.catalog import HIERARCHICAL, RING, SERVER, SHARDED_SERVER
+from inagg_baselines.messages import Messages
 from inagg_baselines.theory import Racks
 
 
@@ -56,33 +57,22 @@ class ParameterServer:
     """
 
     def __init__(self, group: Any, shards: int) -> None:
-        self._group, self._shards = group, shards
-        self._rank, self._size = dist.get_rank(group), dist.get_world_size(group)
+        self._messages, self._shards = Messages(group), shards
 
     def __call__(self, tensor: torch.Tensor) -> None:
         parts = dict(enumerate(tensor.view(-1).tensor_split(self._shards)))
         parts = {rank: part for rank, part in parts.items() if part.numel() > 0}
-        own = parts.pop(self._rank, None)
-        others = sorted(
-            set(range(self._size)) - {self._rank}, key=lambda rank: (rank - self._rank) % self._size
-        )
+        own = parts.pop(self._messages.rank, None)
+        others = self._messages.others
         came = {} if own is None else {rank: torch.empty_like(own) for rank in others}
-        self._exchange(sent={rank: parts[rank] for rank in others if rank in parts}, received=came)
+        self._messages.swap(sent={rank: parts[rank] for rank in others if rank in parts}, received=came)
         if own is not None:
-            came[self._rank] = own.clone()
+            came[self._messages.rank] = own.clone()
             own.zero_()
             for _, part in sorted(came.items()):
                 own += part
         back = {} if own is None else dict.fromkeys(others, own)
-        self._exchange(sent=back, received=parts)
-
-    def _exchange(self, sent: Mapping[int, torch.Tensor], received: Mapping[int, torch.Tensor]) -> None:
-        """By rank."""
-        works = [dist.irecv(part, group=self._group, group_src=rank) for rank, part in received.items()]
-        works += [dist.isend(part, group=self._group, group_dst=rank) for rank, part in sent.items()]
-        for work in works:
-            assert work is not None  # this rank is in the group
-            work.wait()
+        self._messages.swap(sent=back, received=parts)
 
 
 def _sharded_server(group: Any, _racks: Racks) -> AllReduce:
