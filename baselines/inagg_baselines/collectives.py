@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The baselines on torch's process groups."""
+"""The architectures that sum gradients, on torch's process groups."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from inagg_baselines.catalog import HIERARCHICAL, RING, SERVER, SHARDED_SERVER
+from inagg_baselines.catalog import HIERARCHICAL, RING, SYNCHRONOUS, Architecture
 from inagg_baselines.messages import Messages
 from inagg_baselines.theory import Racks
 
@@ -21,7 +21,7 @@ class AllReduce(Protocol):
 class Ring:
     """gloo's all-reduce. group: of all ranks."""
 
-    def __init__(self, group: Any, _racks: Racks) -> None:
+    def __init__(self, group: Any) -> None:
         self._group = group
 
     def __call__(self, tensor: torch.Tensor) -> None:
@@ -31,7 +31,7 @@ class Ring:
 class Hierarchy:
     """All-reduce in three steps of gloo: reduce in each rack, all-reduce of the first ranks, broadcast in each rack."""
 
-    def __init__(self, _group: Any, racks: Racks) -> None:
+    def __init__(self, racks: Racks) -> None:
         """Make the groups; all ranks of the world call this."""
         rank, self._leader, self._rack = dist.get_rank(), 0, None
         for ranks in racks:
@@ -75,28 +75,23 @@ class ParameterServer:
         self._messages.swap(sent=back, received=parts)
 
 
-def _sharded_server(group: Any, _racks: Racks) -> AllReduce:
-    return ParameterServer(group, shards=dist.get_world_size(group))
-
-
-def _server(group: Any, _racks: Racks) -> AllReduce:
-    return ParameterServer(group, shards=1)
-
-
-_KINDS: Mapping[str, Callable[[Any, Racks], AllReduce]] = {
-    RING: Ring,
-    HIERARCHICAL: Hierarchy,
-    SHARDED_SERVER: _sharded_server,
-    SERVER: _server,
-}
-
-
-def make(name: str, group: Any, racks: Racks) -> AllReduce:
-    """A baseline. All ranks of the world call this.
+def make(architecture: Architecture, group: Any, racks: Racks) -> AllReduce:
+    """An architecture that sums gradients. All ranks of the world call this.
 
     Args:
-        name: of the catalog.
+        architecture: of the kind "sums".
         group: torch's gloo group of the ranks that sum.
         racks: these ranks by rack; no rack is empty.
+
+    Raises ValueError for another kind, and if there are too few ranks.
     """
-    return _KINDS[name](group, racks)
+    ranks = sum(map(len, racks))
+    architecture.check(ranks)
+    kinds: Mapping[str, Callable[[], AllReduce]] = {
+        RING: lambda: Ring(group),
+        HIERARCHICAL: lambda: Hierarchy(racks),
+        SYNCHRONOUS: lambda: ParameterServer(group, architecture.number or ranks),
+    }
+    if architecture.family not in kinds:
+        raise ValueError(f"{architecture.name} exchanges weights: make it with inagg_baselines.exchanges")
+    return kinds[architecture.family]()

@@ -23,6 +23,7 @@ import torch.distributed as dist
 
 import inagg
 from inagg.membership.control import ControlClient
+from inagg_baselines.catalog import BASELINES
 from inagg_baselines.collectives import make
 from inagg_testbed.bench.allreduce_check import Expectation, Float32, fill, one_period, window
 from inagg_testbed.bench.busiest_link import HostLinks, busiest
@@ -45,7 +46,7 @@ class Groups:
         specs = [BackendSpec.parse(backend) for backend in sorted(backends)]
         # All ranks make the groups in the same order.
         self._baselines = {
-            spec.name: make(spec.name, self.gloo, racks_of(workers, racks))
+            spec.name: make(BASELINES[spec.name], self.gloo, racks_of(workers, racks))
             for spec in specs
             if spec.lane_bits is None
         }
