@@ -10,6 +10,7 @@ docs/take-over.md has the rules.
 and problems become errors of ``init_process_group``.
 """
 
+import contextlib
 import difflib
 import functools
 import inspect
@@ -44,8 +45,11 @@ def is_asked_for(environment: Mapping[str, str]) -> bool:
     return any(value and _resembles(name) for name, value in environment.items())
 
 
-def install(environment: Mapping[str, str] = os.environ) -> None:
+def install(environment: Mapping[str, str] = os.environ, *, without_job: str = "") -> None:
     """Take over the groups that this program makes from now on.
+
+    without_job: a reason for which gloo does the sums of all of them, also of those that the program makes as "inagg":
+    to compare. Empty: they have jobs.
 
     If that is impossible, because of the variable or of this version of torch, ``init_process_group`` raises
     ConfigurationError from now on: a program must never run over gloo while its user expects inagg.
@@ -65,8 +69,21 @@ def install(environment: Mapping[str, str] = os.environ) -> None:
 
         refuse(f"torch {torch.__version__} has no place to do it ({error})")
     else:
-        takeover = _TakeOver(c10d, make_group, signature, names)
+        takeover = _TakeOver(c10d, make_group, signature, names, without_job)
         c10d._new_process_group_helper = functools.wraps(make_group)(takeover)
+
+
+@contextlib.contextmanager
+def suspended() -> Iterator[None]:
+    """Groups that are made in the block are those of the backend that they name."""
+    from torch.distributed import distributed_c10d as c10d
+
+    taking = c10d._new_process_group_helper
+    c10d._new_process_group_helper = getattr(taking, "__wrapped__", taking)
+    try:
+        yield
+    finally:
+        c10d._new_process_group_helper = taking
 
 
 def refuse(problem: str) -> None:
@@ -136,16 +153,22 @@ def _resembles(variable: str) -> bool:
 class _TakeOver:
     """torch's function that makes a group, with inagg groups in place of those of `names`.
 
-    make_group: torch's function. signature: its signature.
+    make_group: torch's function. signature: its signature. without_job: as `install`.
     """
 
     def __init__(
-        self, c10d: Any, make_group: Any, signature: inspect.Signature, names: frozenset[str]
+        self,
+        c10d: Any,
+        make_group: Any,
+        signature: inspect.Signature,
+        names: frozenset[str],
+        without_job: str,
     ) -> None:
         self._c10d = c10d
         self._make_group = make_group
         self._signature = signature
         self._names = names
+        self._without_job = without_job
         self._said: set[str] = set()
 
     def __call__(self, *arguments: Any, **settings: Any) -> Any:
@@ -191,6 +214,8 @@ class _TakeOver:
             return bool(chosen) and chosen <= set(BACKENDS)
         pairs = [pair.rpartition(":") for pair in named.split(",")]
         backends = {backend for _, _, backend in pairs}
+        if self._without_job and backends == {_OURS}:
+            return True
         if not backends & self._names or _OURS in backends:
             return False
         devices = {device for device, colon, _ in pairs if colon}
@@ -218,6 +243,8 @@ class _TakeOver:
         """Why the group needs no job, and gloo may do its sums. Empty if it needs one."""
         from inagg.side_processes import started_by_rank
 
+        if self._without_job:
+            return self._without_job
         if started_by_rank():
             return _SIDE_PROCESS
         if members and self._c10d.is_initialized():

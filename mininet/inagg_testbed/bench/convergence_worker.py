@@ -6,11 +6,9 @@ Events: "step" with the rank's loss, for each step; "end" with the loss on held-
 
 import argparse
 import itertools
-import runpy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,12 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 from inagg.options import LaneBits, Options
 from inagg_testbed.bench.plan import BATCHES_SEED, WEIGHTS_SEED
 from inagg_testbed.events import EventLog
+from inagg_testbed.example_programs import example
 
 BATCH = 16
-_PACKAGE = Path(__file__).resolve().parents[1]
-# A wheel has the examples inside this package, a clone has them beside mininet/.
-_INSTALLED = _PACKAGE / "examples"
-_EXAMPLES = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parents[1] / "examples"
 
 
 @dataclass(frozen=True)
@@ -35,11 +30,6 @@ class Task:
     model: nn.Module
     losses: Callable[[nn.Module], Iterator[torch.Tensor]]
     held_out: Callable[[nn.Module], float]
-
-
-def example(name: str) -> dict[str, Any]:
-    """The names that examples/NAME.py defines."""
-    return runpy.run_path(str(_EXAMPLES / f"{name}.py"))
 
 
 def gpt(rank: int) -> Task:

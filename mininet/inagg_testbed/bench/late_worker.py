@@ -21,9 +21,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from inagg import hooks
-from inagg_testbed.bench.convergence_worker import BATCH, example
+from inagg_testbed.bench.convergence_worker import BATCH
 from inagg_testbed.bench.plan import BATCHES_SEED, WEIGHTS_SEED
 from inagg_testbed.events import EventLog
+from inagg_testbed.example_programs import example
 
 EVERY = 5  # steps, the weights are kept
 

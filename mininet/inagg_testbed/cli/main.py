@@ -18,6 +18,7 @@ import typer
 from rich.markup import escape
 
 from inagg_testbed.cli import bench, operating
+from inagg_testbed.cli.compare import compare
 from inagg_testbed.cli.options import (
     FIRST_GRPC_PORT,
     ControllerSettingsOption,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(operating.app)
 app.add_typer(bench.app, name="bench")
+app.command()(compare)
 app.command()(decode)
 
 

@@ -24,7 +24,7 @@ from tests.testbed import commands
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OPERATING = ("status", "counters", "registers", "slots", "loss", "impair", "logs", "capture", "shell")
-COMMANDS = ("demo", "up", "run", "launch", "down", "exec", "decode", "doctor", *OPERATING)
+COMMANDS = ("demo", "compare", "up", "run", "launch", "down", "exec", "decode", "doctor", *OPERATING)
 BENCH = ("--workers", "2", "--elements", "10")
 BENCHES = ("allreduce", "straggler", "late", "jobs", "device", "convergence", "suite")
 
@@ -91,7 +91,7 @@ def test_bash_completes_commands() -> None:
         check=False,
         env={**os.environ, **asked},
     )
-    assert set(done.stdout.split()) == {"counters", "capture"}, done.stdout + done.stderr
+    assert set(done.stdout.split()) == {"compare", "counters", "capture"}, done.stdout + done.stderr
 
 
 def without_mininet(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":

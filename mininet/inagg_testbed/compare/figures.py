@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of a comparison: of one run, and of all runs of an architecture. docs/compare.md explains them.
+
+Times of a step are those of the slowest rank in the step, and their median over the steps. The parts of a step are of
+one rank each, so they are means over ranks and steps.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from inagg_testbed.compare.plan import Compare, Until
+from inagg_testbed.compare.ways import Way
+from inagg_testbed.errors import WrongResultError
+from inagg_testbed.network.traffic import LinkBytes
+from inagg_testbed.network.training_run import values_by_step
+from inagg_testbed.network.workers import Event
+
+Events = Sequence[tuple[int, Event]]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Parts(_Document):
+    """What a step's time is made of, in ms; means over ranks and steps."""
+
+    ran: float = Field(description="the program's thread was on a processor")
+    queued: float = Field(description="it was ready to run, while others had the processors")
+    waited: float = Field(description="it slept while sums or exchanges were under way")
+    other: float = Field(description="it slept otherwise: data loaders, files")
+    communication: float = Field(description="sums or exchanges were under way")
+
+    @property
+    def computation(self) -> float:
+        """Ran, or was ready to."""
+        return self.ran + self.queued
+
+    @property
+    def overlapped(self) -> float:
+        """Communication for which the program did not wait."""
+        return max(0.0, self.communication - self.waited)
+
+
+class Link(_Document):
+    """Bytes on a link, from the start of the ranks to their end, Ethernet headers included."""
+
+    lower: str = Field(description="a host, or a port of the lower switch")
+    upper: str = Field(description="a port of a switch")
+    up: int = Field(description="bytes towards upper")
+    down: int = Field(description="bytes from it")
+
+
+class RunFigures(_Document):
+    """One training under one architecture."""
+
+    way: str = Field(description="as in --with")
+    repeat: int = Field(description="from 0; repeats differ in their seed")
+    seed: int
+    steps: int = Field(description="that rank 0 has done")
+    elements: int = Field(description="parameters that are trained")
+    seconds: float = Field(
+        description="from the end of rank 0's first step to that of its last, without evaluations"
+    )
+    step_ms: float = Field(description="median over the steps of the slowest rank's step")
+    parts_ms: Parts
+    loading_ms: float = Field(
+        description="a step waited for data loaders; those without processes of their own compute"
+    )
+    cpu_ms: float = Field(description="processor time of a step, of all ranks together")
+    busiest_link_bytes: float = Field(
+        description="in a step, in the busier direction of the busiest link of a host"
+    )
+    theory_bytes: float = Field(description="what this should be, without headers")
+    theory_steps: float = Field(description="messages that depend on each other, in a step on average")
+    peak_bytes: int = Field(description="largest memory of a rank's process")
+    losses: list[float | None] = Field(
+        description="by step, mean over ranks; null if the program calls no backward"
+    )
+    judged: list[tuple[int, float, float]] = Field(
+        description="steps, seconds, and the held-out accuracy or loss of rank 0's model"
+    )
+    quality: float | None = Field(description="of the model at the end; null for a program")
+    reached_s: float | None = Field(
+        description="seconds until the target of --until; null: not reached, or none"
+    )
+    weights: list[str] = Field(description="hashes of the weights in which ranks have ended")
+    links: list[Link]
+
+
+class Interval(_Document):
+    """A mean over the repeats, and half the width of its 95% confidence interval; None with one repeat."""
+
+    mean: float
+    half_width: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Interval":
+        """Student's t interval."""
+        if len(values) < 2:
+            return cls(mean=values[0], half_width=None)
+        from scipy import stats
+
+        quantile = float(stats.t.ppf(0.975, len(values) - 1))
+        return cls(
+            mean=statistics.fmean(values),
+            half_width=quantile * statistics.stdev(values) / math.sqrt(len(values)),
+        )
+
+    def __format__(self, spec: str) -> str:
+        mean = format(self.mean, spec)
+        return mean if self.half_width is None else f"{mean} ±{format(self.half_width, spec)}"
+
+
+class ComparisonFigures(_Document):
+    """The contents of compare.json."""
+
+    schema_version: Literal[1] = 1
+    settings: dict[str, Any] = Field(description="what was compared")
+    machine: dict[str, str]
+    command: list[str]
+    runs: list[RunFigures]
+
+
+def summarise(
+    compare: Compare, way: Way, repeat: int, seed: int, events: Events, links: Iterable[LinkBytes]
+) -> RunFigures:
+    """A run's figures, from its ranks' events. Raises WrongResultError."""
+    ends = [event for _, event in events if event["event"] == "end"]
+    begins = [event for _, event in events if event["event"] == "begin"]
+    steps = [(rank, event) for rank, event in events if event["event"] == "step"]
+    if not steps:
+        raise WrongResultError(
+            f"{way}: the program did fewer than two steps: no optimizer of torch.optim has called step twice"
+        )
+    weights = sorted({digest for event in ends for digest in event["weights"]})
+    if len({tuple(event["weights"]) for event in ends}) > 1 and not way.exchanges_weights:
+        raise WrongResultError(f"{way}: the ranks ended with {len(weights)} different sets of weights")
+    clock, judged = 0.0, []
+    seconds = [0.0]  # of rank 0's clock after each step
+    for rank, event in events:
+        if rank == 0 and event["event"] == "step":
+            clock += event["seconds"]
+            seconds.append(clock)
+        if rank == 0 and event["event"] == "judged":
+            judged.append((event["steps"], clock, event["value"]))
+    losses = [_mean(found) for _, found in sorted(values_by_step(steps, "step", "loss").items())]
+    theory, element_bytes = way.theory(compare.fabric.size, compare.racks)
+    elements = max((event["elements"] for event in begins), default=0)
+    by_rank = {rank: [event for other, event in steps if other == rank] for rank, _ in steps}
+    return RunFigures(
+        way=way.text,
+        repeat=repeat,
+        seed=seed,
+        steps=len(seconds),
+        elements=elements,
+        seconds=clock,
+        step_ms=1e3
+        * statistics.median(max(each) for each in values_by_step(steps, "step", "seconds").values()),
+        parts_ms=_parts([event for _, event in steps]),
+        loading_ms=1e3 * statistics.fmean(event["loaded"] for _, event in steps),
+        cpu_ms=1e3 * sum(statistics.fmean(event["cpu"] for event in own) for own in by_rank.values()),
+        busiest_link_bytes=max(
+            statistics.fmean(event[way_] for event in own)
+            for own in by_rank.values()
+            for way_ in ("sent", "received")
+        ),
+        theory_bytes=theory.share * element_bytes * elements,
+        theory_steps=theory.steps,
+        peak_bytes=max(event["peak_bytes"] for event in ends),
+        losses=losses,
+        judged=judged,
+        quality=next((event["value"] for _, event in events if event["event"] == "quality"), None),
+        reached_s=None
+        if compare.until is None
+        else _reached(compare.until, compare.model, judged, losses, seconds),
+        weights=weights,
+        links=[Link(lower=each.lower, upper=each.upper, up=each.up, down=each.down) for each in links],
+    )
+
+
+def _parts(steps: Sequence[Event]) -> Parts:
+    """Means over the steps. What a step slept is at most what it lasted without what it ran and was queued."""
+    rows = []
+    for step in steps:
+        slept = max(0.0, step["seconds"] - step["ran"] - step["queued"])
+        communication = step["reducing"] + step["exchanging"]
+        waited = min(slept, communication)
+        rows.append((step["ran"], step["queued"], waited, slept - waited, communication))
+    ran, queued, waited, other, communication = (
+        1e3 * statistics.fmean(each) for each in zip(*rows, strict=True)
+    )
+    return Parts(ran=ran, queued=queued, waited=waited, other=other, communication=communication)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+_SMOOTH = 10  # steps over which a program's loss is averaged
+
+
+def _reached(
+    until: Until,
+    model: str | None,
+    judged: Sequence[tuple[int, float, float]],
+    losses: Sequence[float | None],
+    seconds: Sequence[float],
+) -> float | None:
+    """When the target was reached. A program's loss counts as the mean of the last steps."""
+    if model is not None:
+        return next((time for _, time, value in judged if until.quality.reached(value, until.value)), None)
+    for end in range(_SMOOTH, len(losses) + 1):
+        recent = [loss for loss in losses[end - _SMOOTH : end] if loss is not None]
+        if len(recent) == _SMOOTH and until.quality.reached(statistics.fmean(recent), until.value):
+            return seconds[min(end, len(seconds) - 1)]
+    return None
+
+
+HEADER = (
+    "with",
+    "step ms",
+    "compute ms",
+    "wait ms",
+    "comm. ms",
+    "over- lap ms",
+    "CPU ms",
+    "MB /step",
+    "of theory",
+    "peak MB",
+    "end",
+    "time s",
+    "gain",
+)
+
+
+def table(compare: Compare, runs: Sequence[RunFigures]) -> list[tuple[str, ...]]:
+    """A row for each architecture that has run. Gains are those of time to the target, else of a step, over the first
+    row: medians of the ratios of runs with the same seed."""
+    rows = []
+    first = [run for run in runs if run.way == compare.ways[0].text]
+    for way in compare.ways:
+        own = [run for run in runs if run.way == way.text]
+        if own:
+            rows.append(_row(compare, own, first))
+    return rows
+
+
+def _row(compare: Compare, own: Sequence[RunFigures], first: Sequence[RunFigures]) -> tuple[str, ...]:
+    def interval(figure: Callable[[RunFigures], float], spec: str = ".0f") -> str:
+        return format(Interval.of([figure(run) for run in own]), spec)
+
+    times = [run.reached_s for run in own]
+    qualities = [run.quality for run in own if run.quality is not None]
+    theory = own[0].theory_bytes
+    share = statistics.fmean(run.busiest_link_bytes for run in own) / theory if theory else None
+    ratio = gain(own, first, by_target=compare.until is not None)
+    return (
+        own[0].way,
+        interval(lambda run: run.step_ms),
+        interval(lambda run: run.parts_ms.computation),
+        interval(lambda run: run.parts_ms.waited),
+        interval(lambda run: run.parts_ms.communication),
+        interval(lambda run: run.parts_ms.overlapped),
+        interval(lambda run: run.cpu_ms),
+        interval(lambda run: run.busiest_link_bytes / 1e6, ".2f"),
+        "-" if share is None else f"{share:.2f}x",
+        interval(lambda run: run.peak_bytes / 1e6),
+        f"{statistics.fmean(qualities):.4g}" if qualities else "-",
+        "-" if compare.until is None else _times(times),
+        "-" if ratio is None else f"{ratio:.2f}x",
+    )
+
+
+def _times(times: Sequence[float | None]) -> str:
+    reached = [time for time in times if time is not None]
+    if len(reached) < len(times):
+        return f"{len(reached)} of {len(times)}" if reached else "never"
+    return format(Interval.of(reached), ".1f")
+
+
+def gain(own: Sequence[RunFigures], first: Sequence[RunFigures], *, by_target: bool) -> float | None:
+    """The median of the ratios of `first` to `own`, of the time to the target or of a step's, in runs of one repeat.
+    None if a run has not reached the target."""
+
+    def seconds(run: RunFigures) -> float | None:
+        return run.reached_s if by_target else run.step_ms
+
+    theirs = {run.repeat: seconds(run) for run in first}
+    pairs = [(theirs.get(run.repeat), seconds(run)) for run in own]
+    ratios = [before / now for before, now in pairs if before and now]
+    return statistics.median(ratios) if ratios and len(ratios) == len(pairs) else None

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the steps of a training program from outside, and has it train under an architecture.
+
+A step ends when an optimizer's `step` returns, and begins when the one before ended. Its time has these parts, of the
+thread that calls the optimizer:
+- ran: on a processor. queued: ready to run, while others had the processors (Linux: /proc/thread-self/schedstat);
+- loaded: waited for data loaders;
+- slept: all else, which is waiting for gradients or weights of other ranks.
+The group knows how long sums were under way (`Tally.reducing_s`). What was under way while the thread did not sleep
+was overlapped. An exchange of weights happens after the optimizer's step, in the same thread: it counts as under way.
+
+Events: "step" with the parts in seconds, the processor time of all threads, bytes of this host's links, and the loss if
+the program calls `backward` on one; "end".
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from inagg import hooks, takeover
+from inagg.at_exit import living
+from inagg.errors import ConfigurationError
+from inagg.loading import loading_s
+from inagg.process_group import ProcessGroup
+from inagg_baselines import collectives, exchanges
+from inagg_baselines.attachment import attach
+from inagg_baselines.catalog import Architecture
+from inagg_baselines.theory import Racks
+from inagg_testbed.compare.ways import Way
+from inagg_testbed.events import EventLog
+from inagg_testbed.network.interfaces import interface_bytes
+
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
+
+
+@dataclass
+class Reading:
+    """Seconds and bytes so far."""
+
+    seconds: float
+    ran: float
+    queued: float
+    loaded: float
+    reducing: float
+    exchanging: float
+    cpu: float
+    sent: float
+    received: float
+
+    def since(self, *earlier: "Reading") -> "Reading":
+        """What was added, less what each further one has."""
+        first, *others = earlier
+        rows = zip(astuple(self), astuple(first), *map(astuple, others), strict=True)
+        return Reading(*(row[0] - sum(row[1:]) for row in rows))
+
+
+_NOTHING = Reading(*[0.0] * len(fields(Reading)))
+
+
+class Probe:
+    """One rank's. racks: the ranks below each leaf."""
+
+    def __init__(self, log: EventLog, way: Way, racks: Racks) -> None:
+        self._log, self._way, self._racks = log, way, racks
+        self._exchanging_s = 0.0
+        self._skipped = _NOTHING
+        self._last: Reading | None = None
+        self._steps = 0
+        self._loss: torch.Tensor | None = None
+        self._models: list[DistributedDataParallel] = []
+        self._exchanges: dict[
+            int, tuple[set[int], Any]
+        ] = {}  # by model: its parameters, and what exchanges them
+        self._all_reduce: collectives.AllReduce | None = None
+        # One at a time, in the order of DDP's buckets, which is the same at all ranks.
+        self._summing = ThreadPoolExecutor(1, thread_name_prefix="inagg-baseline")
+
+    def install(self) -> None:
+        """From now on groups are taken over, and steps are measured."""
+        without_job = "" if self._way.baseline is None else f"--with {self._way}"
+        takeover.install({takeover.VARIABLE: ",".join(takeover.BACKENDS)}, without_job=without_job)
+        self._after_construction(DistributedDataParallel, self._on_model)
+        register_optimizer_step_post_hook(self._on_step)
+        self._watch_losses()
+
+    # --- the architecture
+
+    @staticmethod
+    def _after_construction(kind: type, act: Callable[[Any], None]) -> None:
+        construct = kind.__init__  # type: ignore[misc]
+
+        def constructed(self: Any, *arguments: Any, **settings: Any) -> None:
+            construct(self, *arguments, **settings)
+            act(self)
+
+        kind.__init__ = constructed  # type: ignore[misc]
+
+    def _on_model(self, model: DistributedDataParallel) -> None:
+        self._models.append(model)
+        group: Any = model.process_group
+        if self._way.exchanges_weights:
+            self._exchange(model)
+        elif self._way.baseline is not None and not self._way.gloo_sums:
+            if group.size() != dist.get_world_size():
+                raise ConfigurationError(
+                    f"--with {self._way} sums among all {dist.get_world_size()} ranks, and the program's model is "
+                    f"parallel over {group.size()} of them"
+                )
+            if self._all_reduce is None:
+                self._all_reduce = self._make_all_reduce(self._way.baseline)
+            model.register_comm_hook(group, self._sum_bucket)
+        elif self._way.feedback:
+            assert self._way.backend is not None
+            assert self._way.backend.lane_bits is not None
+            state = hooks.NarrowLanes(model.module, group, lane_bits=self._way.backend.lane_bits)
+            model.register_comm_hook(state, hooks.narrow_lanes)
+
+    def _exchange(self, model: DistributedDataParallel) -> None:
+        """Have the ranks exchange the model's weights, and DDP sum no gradients."""
+        assert self._way.baseline is not None
+        with takeover.suspended():
+            exchange = exchanges.make(self._way.baseline, self._racks)
+        attach(exchange, model)  # no optimizer: `_on_step` sees them all
+        self._exchanges[id(model)] = {id(each) for each in model.parameters()}, exchange
+
+    def _make_all_reduce(self, baseline: Architecture) -> collectives.AllReduce:
+        with takeover.suspended():
+            return collectives.make(baseline, dist.new_group(backend="gloo"), self._racks)
+
+    def _sum_bucket(
+        self,
+        group: Any,
+        bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's stub lacks it
+    ) -> torch.futures.Future[torch.Tensor]:
+        """DDP's communication hook: the mean of a bucket, by a baseline."""
+        buffer, mean = bucket.buffer(), torch.futures.Future[torch.Tensor]()
+        call = group.tally.begin("all_reduce", buffer.nbytes)
+
+        def sum_it() -> None:
+            try:
+                assert self._all_reduce is not None
+                self._all_reduce(buffer)
+                buffer.div_(group.size())
+            except Exception as error:
+                mean.set_exception(error)  # type: ignore[arg-type]  # torch's stub wants a tensor
+                return
+            finally:
+                call.end()
+            mean.set_result(buffer)
+
+        self._summing.submit(sum_it)
+        return mean
+
+    # --- the measurement
+
+    def _read(self) -> Reading:
+        ran, queued = _processor_times()
+        ends = [both for name, both in interface_bytes(os.getpid()).items() if name != "lo"]
+        return Reading(
+            seconds=time.monotonic(),
+            ran=ran,
+            queued=queued,
+            loaded=loading_s(),
+            reducing=sum(group.tally.reducing_s() for group in _groups()),
+            exchanging=self._exchanging_s,
+            cpu=time.process_time(),
+            sent=sum(sent for _, sent in ends),
+            received=sum(received for received, _ in ends),
+        )
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens in the block is not part of the training."""
+        before = self._read()
+        yield
+        during = self._read().since(before)
+        self._skipped = Reading(
+            *(one + other for one, other in zip(astuple(self._skipped), astuple(during), strict=True))
+        )
+
+    def _on_step(self, optimizer: Optimizer, _arguments: Any, _settings: Any) -> None:
+        own = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        began = time.monotonic()
+        for parameters, exchange in self._exchanges.values():
+            if own & parameters:
+                exchange.after_step()
+        self._exchanging_s += time.monotonic() - began
+        now = self._read()
+        if self._last is None:
+            self._check_program()
+            self._log.write("begin", elements=sum(_elements(model) for model in self._models))
+        else:
+            step = now.since(self._last, self._skipped)
+            self._steps += 1
+            self._log.write("step", step=self._steps - 1, loss=self._loss_of_step(), **vars(step))
+        self._last, self._skipped, self._loss = now, _NOTHING, None
+
+    def _check_program(self) -> None:
+        """Raise ConfigurationError if the program does not train under the architecture."""
+        if self._way.backend is not None and any(group.path == "inner" for group in _groups()):
+            raise ConfigurationError(
+                f"--with {self._way}: gloo does the sums of a group instead; its log says why"
+            )
+        if self._models or self._way.gloo_sums or (self._way.baseline is None and not self._way.feedback):
+            return
+        raise ConfigurationError(
+            f"--with {self._way} needs a DistributedDataParallel, to sum its gradients or exchange its weights, and"
+            " this program has made none before its optimizer's first step"
+        )
+
+    def _watch_losses(self) -> None:
+        backward = torch.Tensor.backward
+
+        def noting(tensor: torch.Tensor, *arguments: Any, **settings: Any) -> Any:
+            if tensor.numel() == 1:
+                self._loss = tensor.detach()
+            return backward(tensor, *arguments, **settings)  # type: ignore[no-untyped-call]
+
+        torch.Tensor.backward = noting  # type: ignore[assignment, method-assign]
+
+    def _loss_of_step(self) -> float | None:
+        return None if self._loss is None else float(self._loss)
+
+    def finish(self) -> None:
+        """The training is over: all ranks get the same weights. All ranks call this, before the groups end."""
+        while self._exchanges:
+            _, (_, exchange) = self._exchanges.popitem()
+            exchange.finish()
+
+    def finish_with_groups(self) -> None:
+        """Have `finish` called when the program destroys its groups."""
+        destroy = dist.destroy_process_group
+
+        def destroying(group: Any = None) -> None:
+            if group is None or group is dist.group.WORLD:
+                self.finish()
+            destroy(group)
+
+        dist.destroy_process_group = dist.distributed_c10d.destroy_process_group = destroying
+
+    def end(self) -> None:
+        """The program has ended."""
+        self._summing.shutdown()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        self._log.write("end", peak_bytes=peak, weights=[_sha256(model) for model in self._models])
+
+
+def _groups() -> list[ProcessGroup]:
+    return [group for group in living if isinstance(group, ProcessGroup)]
+
+
+def _processor_times() -> tuple[float, float]:
+    """Seconds in which this thread ran, and was ready to run. Without the kernel's statistics the second is 0."""
+    try:
+        ran, queued, _ = _SCHEDSTAT.read_text().split()
+    except FileNotFoundError:
+        return time.thread_time(), 0.0
+    return int(ran) / 1e9, int(queued) / 1e9
+
+
+def _elements(model: torch.nn.Module) -> int:
+    return sum(each.numel() for each in model.parameters() if each.requires_grad)
+
+
+def _sha256(model: torch.nn.Module) -> str:
+    """Over the bytes of all parameters, in their order."""
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def racks_from(text: str) -> Racks:
+    """As the launcher passes them."""
+    racks: Racks = json.loads(text)
+    return racks

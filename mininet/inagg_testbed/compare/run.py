@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains under each architecture in turn on one testbed, and goes on where an earlier run was interrupted."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from inagg_testbed.compare.figures import ComparisonFigures, RunFigures, summarise
+from inagg_testbed.compare.plan import MODELS, Compare
+from inagg_testbed.compare.ways import Way
+from inagg_testbed.errors import ConfigurationError
+from inagg_testbed.files import make_folder, write_text
+from inagg_testbed.network import traffic
+from inagg_testbed.network.testbed import Testbed
+from inagg_testbed.network.training_run import OnProgress
+from inagg_testbed.network.workers import Event
+from inagg_testbed.report.machine import machine_description
+
+_START_UP_S, _SLOWEST_STEP_S = 180.0, 60.0
+_PROGRAM_S = 24 * 3600.0  # how long a program may take
+
+
+class Folder:
+    """Where a comparison's figures are: settings.json, and a file of each run that has ended.
+
+    Raises ConfigurationError if they are of another comparison.
+    """
+
+    def __init__(self, path: Path, compare: Compare) -> None:
+        self.path = path
+        make_folder(path)
+        make_folder(path / "runs")
+        wanted, file = compare.settings(), path / "settings.json"
+        if file.exists() and (found := json.loads(file.read_text())) != wanted:
+            changed = ", ".join(name for name in wanted if found.get(name) != wanted[name])
+            raise ConfigurationError(
+                f"{path} has a comparison with another {changed}: give another folder with --results, or delete it"
+            )
+        write_text(file, json.dumps(wanted, indent=2) + "\n")
+
+    def _file(self, way: Way, repeat: int) -> Path:
+        return self.path / "runs" / f"{way.slug}-{repeat}.json"
+
+    def load(self, way: Way, repeat: int) -> RunFigures | None:
+        """A run that has ended."""
+        file = self._file(way, repeat)
+        return RunFigures.model_validate_json(file.read_text()) if file.exists() else None
+
+    def save(self, way: Way, figures: RunFigures) -> None:
+        """A run has ended."""
+        write_text(self._file(way, figures.repeat), figures.model_dump_json(indent=1) + "\n")
+
+    def write_all(self, compare: Compare, runs: list[RunFigures]) -> Path:
+        """compare.json."""
+        figures = ComparisonFigures(
+            settings=compare.settings(),
+            machine=machine_description(),
+            command=[Path(sys.argv[0]).name, *sys.argv[1:]],
+            runs=runs,
+        )
+        file = self.path / "compare.json"
+        write_text(file, figures.model_dump_json(indent=1) + "\n")
+        return file
+
+
+def missing(compare: Compare, folder: Folder) -> list[tuple[Way, int]]:
+    """The runs that have not ended, repeat by repeat."""
+    return [(way, repeat) for way, repeat in _order(compare) if folder.load(way, repeat) is None]
+
+
+def _order(compare: Compare) -> Iterator[tuple[Way, int]]:
+    """Repeat by repeat, so that what changes on the machine with time hits all architectures."""
+    for repeat in range(compare.repeats):
+        for way in compare.ways:
+            yield way, repeat
+
+
+def results(compare: Compare, folder: Folder) -> list[RunFigures]:
+    """The figures of the runs that have ended."""
+    found = [folder.load(way, repeat) for way, repeat in _order(compare)]
+    return [figures for figures in found if figures is not None]
+
+
+def run_compare(compare: Compare, folder: Folder, testbed: Testbed, on_progress: OnProgress) -> None:
+    """Do the runs that are missing on a testbed that is up. Raises LauncherError; what has ended stays."""
+    for way, repeat in missing(compare, folder):
+        expected = compare.steps or max((run.steps for run in results(compare, folder)), default=0)
+        folder.save(way, train(compare, testbed, way, repeat, expected, on_progress))
+
+
+def train(
+    compare: Compare, testbed: Testbed, way: Way, repeat: int, expected: int, on_progress: OnProgress
+) -> RunFigures:
+    """Train once. expected: steps, as far as they are known. Raises LauncherError."""
+    label = f"{way}, {repeat + 1} of {compare.repeats}" if compare.repeats > 1 else str(way)
+    seed = compare.seed + repeat
+    on_progress(label, 0, expected, "starting")
+    events: list[tuple[int, Event]] = []
+
+    def on_event(rank: int, event: Event) -> None:
+        events.append((rank, event))
+        if rank == 0 and event["event"] == "step":
+            loss = "" if event["loss"] is None else f"loss {event['loss']:.3f}"
+            done = event["step"] + 2  # the first step has no event
+            on_progress(label, done, max(done, expected), loss)
+
+    before = traffic.read(testbed.network)
+    group = testbed.launch(
+        _command(compare, way, seed),
+        name=f"{way.slug}-{repeat}-{len(testbed.groups)}",
+        environment=way.environment(),
+    )
+    patience_s = _PROGRAM_S if compare.model is None else _START_UP_S + expected * _SLOWEST_STEP_S
+    group.follow(on_event, timeout_s=patience_s, watch=testbed.services)
+    links = traffic.crossed(testbed.network.fabric, before, traffic.read(testbed.network))
+    figures = summarise(compare, way, repeat, seed, events, links)
+    on_progress(label, figures.steps, figures.steps, f"{figures.seconds:.1f} s")
+    return figures
+
+
+def _command(compare: Compare, way: Way, seed: int) -> list[str]:
+    command = [sys.executable, "-m", "inagg_testbed.compare.rank", "--with", way.text, "--events", "{events}"]
+    command += ["--racks", json.dumps(compare.racks), "--seed", str(seed)]
+    if compare.model is None:
+        return [*command, "--", *compare.program]
+    command += ["--model", compare.model, "--steps", str(compare.steps)]
+    command += ["--judge-every", str(MODELS[compare.model].judge_every)]
+    return [*command, *([] if compare.until is None else ["--target", str(compare.until.value)])]
+
+
+Stage = Callable[[str], Any]

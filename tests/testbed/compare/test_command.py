@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`inagg compare` on a testbed: trainings under several architectures, and what is measured of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from inagg_testbed.cli.main import app
+from inagg_testbed.compare.figures import ComparisonFigures
+
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
+
+# Names a backend, and knows nothing of inagg.
+PROGRAM = """
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(nn.Sequential(nn.Linear(64, 500), nn.ReLU(), nn.Linear(500, 1)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+draw = torch.Generator().manual_seed(dist.get_rank())
+for _ in range(int(sys.argv[1])):
+    inputs = torch.randn(16, 64, generator=draw)
+    loss = nn.functional.mse_loss(model(inputs).squeeze(1), inputs.sum(1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+assert __name__ == "__main__" and dist.get_backend() == "gloo"
+dist.destroy_process_group()
+"""
+
+
+def compare(results: Path, *arguments: str) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(app, ["compare", "--results", str(results), *arguments])
+
+
+def with_ways(*ways: str) -> list[str]:
+    """Options."""
+    return [word for way in ways for word in ("--with", way)]
+
+
+def read(results: Path) -> ComparisonFigures:
+    """What it has written."""
+    return ComparisonFigures.model_validate_json((results / "compare.json").read_text())
+
+
+def test_models_end_with_the_same_weights_and_move_what_theory_says(tmp_path: Path) -> None:
+    ways = with_ways("ring", "server:sync", "inagg:32", "server:ssp=0", "local:2")
+    done = compare(tmp_path, "--workers", "3", "--model", "digits-cnn", "--steps", "8", *ways)
+    assert done.exit_code == 0, done.output
+    runs = {run.way: run for run in read(tmp_path).runs}
+    assert [run.steps for run in runs.values()] == [8] * 5
+    assert [len(run.weights) for run in runs.values()] == [1] * 5
+    for way, run in runs.items():
+        # The last step of local:2 begins no exchange, or ends one more than seven steps have on average.
+        least, most = (0.8, 1.3) if way == "local:2" else (1.0, 1.15)
+        assert least < run.busiest_link_bytes / run.theory_bytes < most, way
+        parts = run.parts_ms
+        assert 0 < parts.ran <= run.step_ms
+        assert 0 < parts.waited <= parts.communication
+        assert run.losses[-1] is not None
+    # Stale-synchronous with S = 0 is synchronous SGD to rounding.
+    assert runs["server:ssp=0"].losses == pytest.approx(runs["ring"].losses, abs=2e-3)
+    assert runs["inagg:32"].losses == pytest.approx(runs["ring"].losses, abs=2e-3)
+    assert runs["ring"].quality == pytest.approx(runs["inagg:32"].quality, abs=0.02)
+    assert runs["ring"].links[0].up > 8 * 1e6
+
+
+def test_a_training_ends_at_its_target_and_an_interrupted_comparison_goes_on(tmp_path: Path) -> None:
+    options = [
+        "--workers",
+        "2",
+        "--link",
+        "1gbit",
+        "--model",
+        "linear",
+        "--until",
+        "loss=0.5",
+        "--steps",
+        "90",
+    ]
+    options += with_ways("ring", "server:async", "gossip:random")
+    done = compare(tmp_path, *options)
+    assert done.exit_code == 0, done.output
+    before = read(tmp_path)
+    for run in before.runs:
+        assert run.steps < 90
+        assert run.reached_s is not None
+        assert 0 < run.reached_s <= run.seconds + 1e-9
+    (tmp_path / "runs" / "server-async-0.json").unlink()
+    done = compare(tmp_path, *options)
+    assert done.exit_code == 0, done.output
+    assert "2 of 3 trainings are in" in done.output
+    after = read(tmp_path)
+    assert [run.way for run in after.runs] == ["ring", "server:async", "gossip:random"]
+    assert [after.runs[0], after.runs[2]] == [before.runs[0], before.runs[2]]
+    other = compare(tmp_path, *options, "--mtu", "9000")
+    assert other.exit_code == 1
+    assert "has a comparison with another mtu" in other.output.replace("\n", " ")
+
+
+def test_a_program_needs_no_change(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM)
+    ways = with_ways("ring", "server:sync", "inagg:16+ef", "local:3")
+    done = compare(tmp_path / "results", "--workers", "2", "--model", str(program), *ways, "--", "12")
+    assert done.exit_code == 0, done.output
+    runs = {run.way: run for run in read(tmp_path / "results").runs}
+    for run in runs.values():
+        assert (run.steps, run.elements, len(run.weights)) == (12, 33001, 1)
+    # The loss of the first step that is measured is that of weights which one step has changed.
+    assert runs["server:sync"].losses == pytest.approx(runs["ring"].losses, rel=1e-4)
+    assert runs["inagg:16+ef"].losses == pytest.approx(runs["ring"].losses, rel=1e-2)
+    assert json.loads((tmp_path / "results" / "settings.json").read_text())["program"] == [str(program), "12"]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--model", "digit"], "neither a file nor one of linear"),
+        (["--model", "linear", "--", "x"], "takes no arguments"),
+        (["--with", "hierarchical"], "a star has one rack"),
+        (["--until", "loss=2"], "this model has an accuracy"),
+        (["--with", "ring", "--with", "ring"], "twice"),
+        (["--with", "paxos"], "is unknown"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_at_once(tmp_path: Path, options: list[str], problem: str) -> None:
+    done = compare(tmp_path / "results", *options)
+    assert done.exit_code == 1
+    assert problem in done.output.replace("\n", " ")
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_program_without_data_parallel_model_is_refused_where_it_needs_one(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM.replace("model = DDP(", "model = ("))
+    done = compare(
+        tmp_path / "results", "--workers", "2", "--model", str(program), *with_ways("local:3"), "--", "3"
+    )
+    assert done.exit_code == 1
+    assert "needs a DistributedDataParallel" in done.output.replace("\n", " ")

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of a run follow from its ranks' events."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inagg_testbed.compare.figures import ComparisonFigures, Interval, RunFigures, gain, summarise, table
+from inagg_testbed.compare.plan import Compare, Quality, Until
+from inagg_testbed.compare.ways import Way
+from inagg_testbed.errors import WrongResultError
+from inagg_testbed.network.workers import Event
+from tests.testbed.compare.test_plans import compared
+
+SCHEMA = Path(__file__).parents[3] / "docs" / "compare.schema.json"
+Events = list[tuple[int, Event]]
+STEP = {
+    "event": "step",
+    "seconds": 0.1,
+    "ran": 0.03,
+    "queued": 0.01,
+    "loaded": 0.0,
+    "reducing": 0.08,
+    "exchanging": 0.0,
+    "cpu": 0.05,
+    "sent": 1000,
+    "received": 2000,
+    "loss": 1.0,
+}
+
+
+def step(number: int, **values: Any) -> Event:
+    """An event."""
+    return {**STEP, "step": number, **values}
+
+
+def of_rank(rank: int, *middle: Event, weights: str = "aa") -> Events:
+    """A rank's events."""
+    end = {"event": "end", "peak_bytes": 500 + rank, "weights": [weights]}
+    return [(rank, event) for event in ({"event": "begin", "elements": 100}, *middle, end)]
+
+
+def figures(
+    events: Events, way: str = "ring", until: str | None = None, model: str | None = "digits-cnn"
+) -> RunFigures:
+    """Of a run of four ranks."""
+    compare = replace(compared(way), model=model, program=() if model else ("train.py",))
+    if until is not None:
+        compare = replace(
+            compare, until=Until.parse(until, None if model is None else Quality.of_model(model))
+        )
+    return summarise(compare, compare.ways[0], 0, 1, events, [])
+
+
+def test_a_step_is_that_of_the_slowest_rank() -> None:
+    found = figures([*of_rank(0, step(0), step(1)), *of_rank(1, step(0, seconds=0.3), step(1, seconds=0.2))])
+    assert found.step_ms == pytest.approx(250)
+    assert found.seconds == pytest.approx(0.2)  # rank 0's
+    assert (found.steps, found.elements, found.peak_bytes) == (3, 100, 501)  # the first step has no event
+
+
+def test_the_parts_of_a_step_add_up() -> None:
+    parts = figures(of_rank(0, step(0))).parts_ms
+    assert (parts.ran, parts.queued, parts.waited, parts.other) == pytest.approx((30, 10, 60, 0))
+    assert (parts.computation, parts.overlapped) == pytest.approx((40, 20))
+
+
+def test_sleep_without_communication_is_not_waiting_for_it() -> None:
+    parts = figures(of_rank(0, step(0, reducing=0.02, exchanging=0.01))).parts_ms
+    assert (parts.waited, parts.other, parts.overlapped) == pytest.approx((30, 30, 0))
+
+
+def test_the_busiest_link_counts_beside_theory() -> None:
+    found = figures([*of_rank(0, step(0)), *of_rank(1, step(0, sent=9000), step(1, sent=3000))])
+    assert found.busiest_link_bytes == 6000
+    assert found.theory_bytes == 1.5 * 4 * 100
+    assert found.theory_steps == 6
+    assert figures(of_rank(0, step(0)), "inagg:16").theory_bytes == 200
+
+
+def test_different_weights_are_an_error_where_gradients_are_summed() -> None:
+    events = [*of_rank(0, step(0)), *of_rank(1, step(0), weights="bb")]
+    with pytest.raises(WrongResultError, match="2 different sets of weights"):
+        figures(events)
+    assert figures(events, "gossip").weights == ["aa", "bb"]
+
+
+def test_a_program_that_takes_no_steps_is_named() -> None:
+    with pytest.raises(WrongResultError, match="no optimizer"):
+        figures(of_rank(0))
+
+
+def judged(steps: int, value: float) -> Event:
+    return {"event": "judged", "steps": steps, "value": value}
+
+
+def test_a_model_reaches_its_target_when_it_is_judged() -> None:
+    events = of_rank(0, step(0), judged(2, 0.5), step(1), judged(3, 0.9), step(2), judged(4, 0.95))
+    found = figures(events, until="accuracy=0.9")
+    assert found.reached_s == pytest.approx(0.2)
+    steps, seconds, values = zip(*found.judged, strict=True)
+    assert (steps, values) == ((2, 3, 4), (0.5, 0.9, 0.95))
+    assert seconds == pytest.approx((0.1, 0.2, 0.3))
+    assert figures(events, until="accuracy=0.99").reached_s is None
+
+
+def test_a_program_reaches_its_target_with_the_mean_of_ten_steps() -> None:
+    losses = [2.0] * 10 + [1.0] * 10
+    events = of_rank(0, *(step(number, loss=loss) for number, loss in enumerate(losses)))
+    assert figures(events, until="loss=1.5", model=None).reached_s == pytest.approx(1.5)
+    assert figures(events, until="loss=1.05", model=None).reached_s == pytest.approx(2.0)
+    silent = of_rank(0, *(step(number, loss=None) for number in range(20)))
+    assert figures(silent, until="loss=1.5", model=None).reached_s is None
+
+
+def test_an_interval_is_students() -> None:
+    """Of 1, 2, 3: the 97.5% quantile of two degrees of freedom is 4.303 (NIST's table)."""
+    assert Interval.of([1.0, 2.0, 3.0]).half_width == pytest.approx(4.303 / 3**0.5, rel=1e-3)
+    assert Interval.of([2.0]).half_width is None
+    assert f"{Interval.of([2.0]):.1f}" == "2.0"
+
+
+def run(way: str, step_ms: float, repeat: int = 0, reached_s: float | None = None) -> RunFigures:
+    made = figures(of_rank(0, step(0)), way)
+    return made.model_copy(update={"step_ms": step_ms, "repeat": repeat, "reached_s": reached_s})
+
+
+def test_gains_are_medians_of_ratios_of_the_same_repeat() -> None:
+    first = [run("ring", 100, 0, 10), run("ring", 400, 1, 40), run("ring", 100, 2, 10)]
+    own = [run("gossip", 50, 0, 5), run("gossip", 100, 1, 20), run("gossip", 100, 2, None)]
+    assert gain(own, first, by_target=False) == 2
+    assert gain(own[:2], first, by_target=True) == 2
+    assert gain(own, first, by_target=True) is None  # one has not reached the target
+
+
+def test_the_table_has_a_row_for_each_architecture_that_has_run() -> None:
+    compare: Compare = compared("ring", "inagg:32", "gossip")
+    rows = table(compare, [run("ring", 100), run("inagg:32", 50)])
+    assert [(row[0], row[-1]) for row in rows] == [("ring", "1.00x"), ("inagg:32", "2.00x")]
+
+
+def test_the_schema_is_published() -> None:
+    assert json.loads(SCHEMA.read_text()) == ComparisonFigures.model_json_schema(), (
+        "run: python -m inagg_testbed.compare > docs/compare.schema.json"
+    )
+
+
+def test_a_way_is_one_of_its_name() -> None:
+    assert Way.parse("inagg").text == "inagg:32"

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be compared, and what is refused."""
+
+import pytest
+
+from inagg_testbed.compare.plan import Compare, Quality, Until
+from inagg_testbed.compare.ways import Way
+from inagg_testbed.errors import ConfigurationError
+from inagg_testbed.network.fabric import Fabric
+
+
+def compared(*ways: str, fabric: str = "star", workers: int = 4) -> Compare:
+    """A comparison of these."""
+    made = Fabric.parse(fabric, hosts=workers)
+    return Compare(
+        model="digits-cnn",
+        ways=tuple(map(Way.parse, ways)),
+        fabric=made,
+        topology=fabric,
+        link_name="100mbit",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "variables"),
+    [
+        ("inagg", {"INAGG_LANE_BITS": "32", "INAGG_AGGREGATION": "leased"}),
+        ("inagg:16", {"INAGG_LANE_BITS": "16", "INAGG_AGGREGATION": "leased"}),
+        # The first broadcasts and other sums have wide lanes; the hook's have 16 bits.
+        ("inagg:16+ef", {"INAGG_LANE_BITS": "32", "INAGG_AGGREGATION": "leased"}),
+        (
+            "inagg-shared:8",
+            {"INAGG_LANE_BITS": "8", "INAGG_AGGREGATION": "shared", "INAGG_SERVERS": "colocated"},
+        ),
+        (
+            "inagg-server:32",
+            {"INAGG_LANE_BITS": "32", "INAGG_AGGREGATION": "server", "INAGG_SERVERS": "colocated"},
+        ),
+        ("ring", {}),
+    ],
+)
+def test_a_way_sets_the_options_of_groups(text: str, variables: dict[str, str]) -> None:
+    assert Way.parse(text).environment() == variables
+
+
+@pytest.mark.parametrize("text", ["inagg:12", "inagg-server-1:32", "inagg:16+EF", "inaggregate"])
+def test_an_unknown_form_of_inagg_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"want inagg, .* such as inagg:16\+ef"):
+        Way.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["rings", "server", "server:ssp=-1", "local:0", "gossip:everybody", "", "ring:2"]
+)
+def test_an_unknown_architecture_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="--with"):
+        Way.parse(text)
+
+
+def test_names_in_files_differ() -> None:
+    names = ["inagg:16", "inagg:16+ef", "server:ssp=1", "server:async=1", "gossip", "gossip:random"]
+    slugs = {Way.parse(name).slug for name in names}
+    assert len(slugs) == len(names)
+    assert all(slug.replace("-", "").isalnum() for slug in slugs)
+
+
+def test_only_asynchronous_servers_let_ranks_run_ahead() -> None:
+    ahead = {
+        name
+        for name in ("ring", "inagg:32", "server:sync", "server:async", "server:ssp=0", "gossip", "local:4")
+        if not Way.parse(name).in_lockstep
+    }
+    assert ahead == {"server:async", "server:ssp=0"}
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="a star has one rack"):
+        compared("ring", "hierarchical")
+    with pytest.raises(ConfigurationError, match="twice"):
+        compared("inagg", "inagg:32")
+    with pytest.raises(ConfigurationError, match=r"server:sync=5 needs a rank for each shard"):
+        compared("server:sync=5")
+    assert compared("hierarchical", fabric="tree:2x2").racks == ((0, 1), (2, 3))
+
+
+def test_theory_is_that_of_the_ranks() -> None:
+    theory, element_bytes = Way.parse("ring").theory(4, ((0, 1, 2, 3),))
+    assert (theory.share, theory.steps, element_bytes) == (1.5, 6, 4)
+    theory, element_bytes = Way.parse("inagg:16+ef").theory(4, ((0, 1, 2, 3),))
+    assert (theory.share, theory.steps, element_bytes) == (1, 1, 2)
+
+
+def test_a_target_is_an_accuracy_or_a_loss() -> None:
+    accuracy, loss = Quality("accuracy"), Quality("loss")
+    assert Until.parse("accuracy=0.98", accuracy).quality.reached(0.98, 0.98)
+    assert not loss.reached(1.6, 1.5)
+    assert str(Until.parse("loss=1.50", None)) == "loss=1.5"
+    for text, of, problem in [
+        ("accuracy=0.9", loss, "this model has a loss"),
+        ("loss=0.9", accuracy, "this model has an accuracy"),
+        ("accuracy=0.9", None, "of a program only the loss is seen"),
+        ("accuracy=98", accuracy, "at most 1"),
+        ("accuracy", accuracy, "want accuracy=0.98"),
+        ("speed=2", accuracy, "want accuracy=0.98"),
+    ]:
+        with pytest.raises(ConfigurationError, match=problem):
+            Until.parse(text, of)
