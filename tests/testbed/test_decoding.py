@@ -50,11 +50,9 @@ def test_what_is_lost_is_what_the_switch_has_dropped(tmp_path: Path) -> None:
     (job,) = found["jobs"]
     none, lossy = job["members"]
     assert min(truth.values()) > 5
-    # A query and its answer, and a repeated contribution and its result, look alike to the captures. On a busy
-    # machine a rank also asks for what is only late, and gets it twice, as if the first were lost.
-    asked_early = sum(none["lost"].values())
-    assert asked_early < min(truth.values())
-    assert 0 <= sum(lossy["lost"].values()) - sum(truth.values()) <= 2 * asked_early + 5
+    # A query and its answer, and a repeated contribution and its result, look alike to the captures.
+    assert set(none["lost"].values()) == {0}
+    assert sum(lossy["lost"].values()) == sum(truth.values())
     assert lossy["lost"]["contribution"] + lossy["lost"]["result"] > 0
     assert job["chunks"] > 200_000 // 256
     check_stories(paths, sorted(slow["chunk"] for slow in job["slowest"]))

@@ -167,6 +167,22 @@ def test_a_lost_result_is_named_with_the_port_that_it_never_left(tmp_path: Path)
     assert "sends the result again to rank 1" in story["events"][-1]["text"]
 
 
+def test_a_result_that_reached_the_port_was_not_lost_before_it(tmp_path: Path) -> None:
+    """A rank reads the group's socket after that of answers, so it sends again although the result is there."""
+    star = Star()
+    context(star)
+    lost_result(star)
+    star.down(1002, 1, result(70, 1), to_group=True)
+    paths = star.write(tmp_path)
+    (story,) = decode(*paths, "--chunk", 70)
+    assert story["lost"] == []
+    assert [(late["member"], late["ms"]) for late in story["late"]] == [("10.0.0.2:40001", 2)]
+    text = told(*paths, "--chunk", 70)
+    assert "late:    the result of 2.000 came to rank 1 (10.0.0.2) late, which sent again, or was lost behind" in text
+    (job,) = decode(*paths)["jobs"]
+    assert [(member["lost"], member["late"]) for member in job["members"]] == [(NO_LOSS, 0), (NO_LOSS, 1)]
+
+
 def test_a_packet_that_was_lost_on_a_link_never_came_to_the_port(tmp_path: Path) -> None:
     """h1's own capture and the port's: the first contribution is in one of them."""
     star = Star()
@@ -301,7 +317,7 @@ def test_the_summary_in_words(tmp_path: Path) -> None:
     assert lines[3] == "packets: DATA 70, DATA query 22, DATA result 35, DATA answer 22"
     (header,) = [line for line in lines if "lost: sent" in line]
     row = lines[lines.index(header) + 2].split()
-    assert row == ["rank", "1", "(10.0.0.2)", "45", "20", "0", "21", "10", "10", "0", "0", "25"]
+    assert row == ["rank", "1", "(10.0.0.2)", "45", "20", "0", "21", "10", "10", "0", "0", "0", "25"]
 
 
 def test_job_selects(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ shared slots (5.7) a contribution may wait in a slot while the server asks for i
 told there, not what was lost.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -69,7 +70,8 @@ class Sending:
 class Loss(NamedTuple):
     """A packet that did not arrive.
 
-    what: contribution, result, query (or its answer), repeat (a contribution for the result, or that result).
+    what: contribution, result, query (or its answer), repeat (a contribution for the result, or that result), or late:
+    all places before the member saw the result, so it came late, or was lost behind them.
     """
 
     what: str
@@ -154,7 +156,8 @@ def _judge(sendings: list[Sending], aggregator: Address, network: Network, outco
         outcome.again += again
         outcome.duplicates += [each for each in contributions[1:] if each not in again]
         if not shared and network.hears(aggregator, member):
-            outcome.losses += _lost(contributions[:1] + again, done, result)
+            reached = partial(_reached, sendings, aggregator, member, network)
+            outcome.losses += _lost(contributions[:1] + again, done, result, reached)
     askers = {s.source for s in sendings if s.packet.is_query and s.destination == aggregator}
     for member in askers:
         if not network.path(aggregator, member, Direction.DOWN):
@@ -190,11 +193,38 @@ def _has_asked(
     )
 
 
-def _lost(contributions: list[Sending], done: Sending | None, result: Sending | None) -> Iterator[Loss]:
+def _reached(
+    sendings: list[Sending],
+    aggregator: Address,
+    member: Address,
+    network: Network,
+    after_ns: int,
+    before_ns: int,
+) -> bool:
+    """Whether a result passed all places before the member in this time.
+
+    The member may have sent again nevertheless: results to a group come to another socket than answers.
+    """
+    places, addresses = network.locations(member.ip), network.heard_by(aggregator, member)
+    return any(
+        places <= {place.location for time_ns, place in each.seen if after_ns <= time_ns < before_ns}
+        for each in sendings
+        if each.packet.is_result and each.source == aggregator and each.destination.ip in addresses
+    )
+
+
+def _lost(
+    contributions: list[Sending],
+    done: Sending | None,
+    result: Sending | None,
+    reached: Callable[[int, int], bool],
+) -> Iterator[Loss]:
     """Losses that show because contributions of one member were sent again."""
     for each, following in pairwise(contributions):
         if done is None or following.time_ns <= done.time_ns:
             yield Loss("contribution", each.source, each)
+        elif result is not None and reached(each.time_ns, following.time_ns):
+            yield Loss("late", each.source, result)
         elif result is not None and each.time_ns <= result.time_ns < following.time_ns:
             yield Loss("result", each.source, result)
         elif result is not None and each.time_ns > result.time_ns:

@@ -69,8 +69,13 @@ class Network:
 
     def hears(self, aggregator: Address, member: Address) -> bool:
         """Whether the captures show results to a member, its own or those to a group."""
-        ours = {member.ip} | self._groups.get(aggregator.ip, set())
-        return any((aggregator.ip, ip, Direction.DOWN) in self._paths for ip in ours)
+        return any(
+            (aggregator.ip, ip, Direction.DOWN) in self._paths for ip in self.heard_by(aggregator, member)
+        )
+
+    def heard_by(self, aggregator: Address, member: Address) -> set[int]:
+        """The addresses to which an aggregator sends what the member receives."""
+        return {member.ip} | self._groups.get(aggregator.ip, set())
 
     def locations(self, ip: int) -> set[tuple[str, str]]:
         """Where a sender's own packets have been seen. Packets to the sender pass there, too."""

@@ -51,6 +51,8 @@ def told(story: dict[str, Any]) -> Iterator[str]:
         yield f"result:  {each['member']} " + (
             "was not seen to get it" if each["ms"] is None else f"had it at {each['ms']:.3f}"
         )
+    for late in story["late"]:
+        yield f"late:    {late['text']}"
     for loss in story["lost"]:
         yield f"lost:    {loss['text']}"
     if not story["lost"]:
@@ -78,7 +80,8 @@ class _Teller:
             "left_out": self._chunk.overflow,
             "turns": list(self._turns()),
             "received": list(self._received()),
-            "lost": [self._loss(loss) for loss in self._outcome.losses],
+            "late": [self._loss(loss) for loss in self._outcome.losses if loss.what == "late"],
+            "lost": [self._loss(loss) for loss in self._outcome.losses if loss.what != "late"],
         }
 
     def _slot(self) -> dict[str, int] | None:
@@ -228,6 +231,10 @@ class _Teller:
         elif loss.what == "result":
             text = (
                 f"the result {at} on its way to {member}, which sent again{self._trail(sending, loss.member)}"
+            )
+        elif loss.what == "late":
+            text = (
+                f"the result {at} came to {member} late, which sent again, or was lost behind these captures"
             )
         elif loss.what == "query":
             text = f"the query of {member} {at}, or its answer: none was seen{self._trail(sending)}"

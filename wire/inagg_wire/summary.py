@@ -50,6 +50,7 @@ def _job(decoder: Decoder, job: Job, figures: JobFigures) -> dict[str, Any]:
                 "duplicates": each.duplicates,
                 "queries": each.queries,
                 "lost": {what: each.lost[what] for what in _WHAT},
+                "late": each.lost["late"],
                 "last": each.last,
             }
             for address, each in sorted(figures.members.items(), key=lambda item: (ranks[item[0]], item[0]))
@@ -97,7 +98,19 @@ def _of_job(job: dict[str, Any]) -> Iterator[str]:
     ):
         if job[key]:
             yield f"{job[key]:,} {text}"
-    header = ("", "sent", "again", "twice", "asked", "lost: sent", "result", "query", "repeat", "last")
+    header = (
+        "",
+        "sent",
+        "again",
+        "twice",
+        "asked",
+        "lost: sent",
+        "result",
+        "query",
+        "repeat",
+        "late",
+        "last",
+    )
     rows = [
         (
             member["name"],
@@ -106,6 +119,7 @@ def _of_job(job: dict[str, Any]) -> Iterator[str]:
             member["duplicates"],
             member["queries"],
             *member["lost"].values(),
+            member["late"],
             member["last"],
         )
         for member in job["members"]
