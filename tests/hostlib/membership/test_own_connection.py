@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 from multiprocessing.connection import Connection
 
-from torch.distributed import PrefixStore, TCPStore
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from inagg.membership.store import own_connection
 
