@@ -178,7 +178,10 @@ def test_a_result_that_reached_the_port_was_not_lost_before_it(tmp_path: Path) -
     assert story["lost"] == []
     assert [(late["member"], late["ms"]) for late in story["late"]] == [("10.0.0.2:40001", 2)]
     text = told(*paths, "--chunk", 70)
-    assert "late:    the result of 2.000 came to rank 1 (10.0.0.2) late, which sent again, or was lost behind" in text
+    assert (
+        "late:    the result of 2.000 came to rank 1 (10.0.0.2) late, which sent again, or was lost behind"
+        in text
+    )
     (job,) = decode(*paths)["jobs"]
     assert [(member["lost"], member["late"]) for member in job["members"]] == [(NO_LOSS, 0), (NO_LOSS, 1)]
 

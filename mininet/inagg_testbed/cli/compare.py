@@ -81,6 +81,7 @@ def compare(
     Example: inagg compare --model train.py --with ring --with inagg:16 -- --epochs 1
     """
     with errors_explained():
+        from inagg_testbed.compare.diagnosis import diagnoses
         from inagg_testbed.compare.figures import HEADER, table
         from inagg_testbed.compare.plan import MODELS, Compare, Until
         from inagg_testbed.compare.run import Folder, missing, run_compare
@@ -138,6 +139,8 @@ def compare(
         print_table(
             console, f"{what.title}: {fabric.size} workers, {topology}, {link}", HEADER, table(what, runs)
         )
+        for line in diagnoses(what, runs):
+            console.print(line, highlight=False, soft_wrap=True)
         console.print(f"figures: {file.resolve()}", highlight=False, soft_wrap=True)
 
 

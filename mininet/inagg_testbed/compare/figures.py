@@ -55,6 +55,14 @@ class Link(_Document):
     down: int = Field(description="bytes from it")
 
 
+class Late(_Document):
+    """A rank that others wait for."""
+
+    rank: int
+    late_ms: float = Field(description="in a sum, on average")
+    cause: Literal["computation", "data loading", "network"]
+
+
 class RunFigures(_Document):
     """One training under one architecture."""
 
@@ -77,6 +85,18 @@ class RunFigures(_Document):
     )
     theory_bytes: float = Field(description="what this should be, without headers")
     theory_steps: float = Field(description="messages that depend on each other, in a step on average")
+    sums: float = Field(
+        description="of gradients, in a step; 0 if ranks exchange weights, or a baseline sums"
+    )
+    least_rtt_ms: float | None = Field(
+        description="least round-trip time of a rank's packets, of gloo's connections"
+    )
+    resent: float = Field(description="share of packets that were sent again")
+    late: list[Late] = Field(description="ranks that others wait for, the latest first")
+    shares: dict[str, float] = Field(
+        description="inagg's causes, as inagg.explain, with shares of the time: means over ranks; empty without a job"
+    )
+    switch_busy: float = Field(description="processors that all switches together kept busy")
     peak_bytes: int = Field(description="largest memory of a rank's process")
     losses: list[float | None] = Field(
         description="by step, mean over ranks; null if the program calls no backward"
@@ -127,7 +147,13 @@ class ComparisonFigures(_Document):
 
 
 def summarise(
-    compare: Compare, way: Way, repeat: int, seed: int, events: Events, links: Iterable[LinkBytes]
+    compare: Compare,
+    way: Way,
+    repeat: int,
+    seed: int,
+    events: Events,
+    links: Iterable[LinkBytes] = (),
+    switch_busy: float = 0.0,
 ) -> RunFigures:
     """A run's figures, from its ranks' events. Raises WrongResultError."""
     ends = [event for _, event in events if event["event"] == "end"]
@@ -149,6 +175,8 @@ def summarise(
         if rank == 0 and event["event"] == "judged":
             judged.append((event["steps"], clock, event["value"]))
     losses = [_mean(found) for _, found in sorted(values_by_step(steps, "step", "loss").items())]
+    groups = {rank: event for rank, event in events if event["event"] == "group"}
+    rtts = [event["least_rtt_s"] for event in groups.values() if event["least_rtt_s"] is not None]
     theory, element_bytes = way.theory(compare.fabric.size, compare.racks)
     elements = max((event["elements"] for event in begins), default=0)
     by_rank = {rank: [event for other, event in steps if other == rank] for rank, _ in steps}
@@ -171,6 +199,15 @@ def summarise(
         ),
         theory_bytes=theory.share * element_bytes * elements,
         theory_steps=theory.steps,
+        sums=max((event["sums"] for event in groups.values()), default=0) / len(seconds),
+        least_rtt_ms=1e3 * min(rtts) if rtts else None,
+        resent=statistics.fmean(event["resent"] for event in groups.values()) if groups else 0.0,
+        late=[
+            Late(rank=one["rank"], late_ms=1e3 * one["late_s"], cause=one["cause"])
+            for one in (groups[0]["late"] if 0 in groups else ())
+        ],
+        shares=_mean_shares([event["shares"] for event in groups.values() if event["shares"]]),
+        switch_busy=switch_busy,
         peak_bytes=max(event["peak_bytes"] for event in ends),
         losses=losses,
         judged=judged,
@@ -195,6 +232,11 @@ def _parts(steps: Sequence[Event]) -> Parts:
         1e3 * statistics.fmean(each) for each in zip(*rows, strict=True)
     )
     return Parts(ran=ran, queued=queued, waited=waited, other=other, communication=communication)
+
+
+def _mean_shares(of_ranks: Sequence[dict[str, float]]) -> dict[str, float]:
+    causes = {cause for shares in of_ranks for cause in shares}
+    return {cause: statistics.fmean(shares[cause] for shares in of_ranks) for cause in sorted(causes)}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -9,8 +9,9 @@ thread that calls the optimizer:
 The group knows how long sums were under way (`Tally.reducing_s`). What was under way while the thread did not sleep
 was overlapped. An exchange of weights happens after the optimizer's step, in the same thread: it counts as under way.
 
-Events: "step" with the parts in seconds, the processor time of all threads, bytes of this host's links, and the loss if
-the program calls `backward` on one; "end".
+Events: "begin" after the first step; "step" with the parts in seconds, the processor time of all threads, bytes of this
+host's links, and the loss if the program calls `backward` on one; "group" when the training is over, with what the
+group has seen since the first step; "end".
 """
 
 import contextlib
@@ -18,12 +19,15 @@ import hashlib
 import json
 import os
 import resource
+import socket
+import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as dist
@@ -33,17 +37,21 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from inagg import hooks, takeover
 from inagg.at_exit import living
+from inagg.counters import REDUCTIONS, Stats, difference, late_ranks
 from inagg.errors import ConfigurationError
+from inagg.explanation import explain_figures
 from inagg.loading import loading_s
+from inagg.membership.sockets import tcp_sockets
 from inagg.process_group import ProcessGroup
 from inagg_baselines import collectives, exchanges
 from inagg_baselines.attachment import attach
 from inagg_baselines.catalog import Architecture
 from inagg_baselines.theory import Racks
 from inagg_testbed.compare.ways import Way
-from inagg_testbed.events import EventLog
+from inagg_testbed.events import EventLog, sent_segments
 from inagg_testbed.network.interfaces import interface_bytes
 
+_MIN_RTT, _MIN_RTT_AT = struct.Struct("I"), 148  # tcpi_min_rtt, in microseconds
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 
@@ -79,6 +87,9 @@ class Probe:
         self._exchanging_s = 0.0
         self._skipped = _NOTHING
         self._last: Reading | None = None
+        self._before: tuple[Mapping[str, Any], tuple[int, int]] | None = (
+            None  # of the group, at the first step
+        )
         self._steps = 0
         self._loss: torch.Tensor | None = None
         self._models: list[DistributedDataParallel] = []
@@ -202,6 +213,7 @@ class Probe:
         now = self._read()
         if self._last is None:
             self._check_program()
+            self._before = self._group().stats(), sent_segments()
             self._log.write("begin", elements=sum(_elements(model) for model in self._models))
         else:
             step = now.since(self._last, self._skipped)
@@ -237,9 +249,35 @@ class Probe:
 
     def finish(self) -> None:
         """The training is over: all ranks get the same weights. All ranks call this, before the groups end."""
+        self._report()
         while self._exchanges:
             _, (_, exchange) = self._exchanges.popitem()
             exchange.finish()
+
+    def _group(self) -> Any:
+        """That of the model, else the world."""
+        return self._models[0].process_group if self._models else dist.group.WORLD
+
+    def _report(self) -> None:
+        """Write what the group has seen since the first step, once."""
+        if self._before is None:
+            return
+        (stats, (segments, again)), self._before = self._before, None
+        group = self._group()
+        group.catch_up()
+        figures = Stats(group.stats)
+        since = difference(stats, figures)
+        all_segments, all_again = sent_segments()
+        tcp = (all_again - again) / max(all_segments - segments, 1)
+        own = since["retransmits"] / max(since["packets_sent"], 1) if "packets_sent" in since else 0.0
+        self._log.write(
+            "group",
+            shares=explain_figures(since).shares,
+            late=late_ranks(since.get("waits", {})),
+            sums=sum(call["ended"] for kind, call in since["calls"].items() if kind in REDUCTIONS),
+            resent=max(tcp, own),
+            least_rtt_s=_least_rtt_s(),
+        )
 
     def finish_with_groups(self) -> None:
         """Have `finish` called when the program destroys its groups."""
@@ -254,6 +292,8 @@ class Probe:
 
     def end(self) -> None:
         """The program has ended."""
+        if dist.is_initialized():
+            self.finish()
         self._summing.shutdown()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         self._log.write("end", peak_bytes=peak, weights=[_sha256(model) for model in self._models])
@@ -261,6 +301,20 @@ class Probe:
 
 def _groups() -> list[ProcessGroup]:
     return [group for group in living if isinstance(group, ProcessGroup)]
+
+
+def _least_rtt_s() -> float | None:
+    """The kernel's least round-trip time to another host, in seconds, of any TCP connection but those to the controller
+    (linux/tcp.h: tcpi_min_rtt)."""
+    controller = urlsplit(os.environ.get("INAGG_CONTROLLER", "")).hostname
+    found = []
+    for tcp in tcp_sockets():
+        with contextlib.suppress(OSError):
+            own, other = (name[0].removeprefix("::ffff:") for name in (tcp.getsockname(), tcp.getpeername()))
+            if other not in (controller, own):
+                info = tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT_AT + _MIN_RTT.size)
+                found.append(_MIN_RTT.unpack_from(info, _MIN_RTT_AT)[0] / 1e6)
+    return min(found, default=None)
 
 
 def _processor_times() -> tuple[float, float]:

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from inagg_testbed.cli.main import app
-from inagg_testbed.compare.figures import ComparisonFigures
+from inagg_testbed.compare.diagnosis import Cause, diagnose
+from inagg_testbed.compare.figures import ComparisonFigures, RunFigures
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 
@@ -120,6 +121,41 @@ def test_a_program_needs_no_change(tmp_path: Path) -> None:
     assert runs["server:sync"].losses == pytest.approx(runs["ring"].losses, rel=1e-4)
     assert runs["inagg:16+ef"].losses == pytest.approx(runs["ring"].losses, rel=1e-2)
     assert json.loads((tmp_path / "results" / "settings.json").read_text())["program"] == [str(program), "12"]
+
+
+def limit(run: RunFigures, rate_bps: int | None = None) -> Cause:
+    """The largest cause of a step's time."""
+    return diagnose(run, rate_bps).causes[0]
+
+
+def test_long_round_trips_are_the_limit_of_small_sums(tmp_path: Path) -> None:
+    options = ["--workers", "3", "--model", "linear", "--steps", "12", "--impair", "delay=10ms"]
+    done = compare(tmp_path, *options, *with_ways("ring", "inagg:32"))
+    assert done.exit_code == 0, done.output
+    ring, inagg = read(tmp_path).runs
+    assert limit(ring).name == "latency"
+    assert limit(inagg).name == "latency"
+    # A round trip takes 40 ms between hosts. A ring of three needs four, one after another; inagg one, to the switch.
+    assert ring.least_rtt_ms == pytest.approx(40, abs=4)
+    assert inagg.least_rtt_ms == pytest.approx(40, abs=4)
+    assert ring.step_ms > 1.5 * inagg.step_ms
+    assert "latency" in done.output
+
+
+def test_a_rank_that_computes_longer_is_named(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    busy = (
+        "    end = time.monotonic() + 0.2 * (dist.get_rank() == 1)\n    while time.monotonic() < end: pass\n"
+    )
+    program.write_text(
+        "import time\n" + PROGRAM.replace("    optimizer.zero_grad()", busy + "    optimizer.zero_grad()")
+    )
+    options = ["--workers", "3", "--link", "unshaped", "--model", str(program)]
+    done = compare(tmp_path / "results", *options, *with_ways("ring", "inagg:32"), "--", "20")
+    assert done.exit_code == 0, done.output
+    for run in read(tmp_path / "results").runs:
+        assert limit(run).name == "ranks", run
+        assert "rank 1: computation" in limit(run).detail
 
 
 @pytest.mark.parametrize(
