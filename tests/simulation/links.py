@@ -2,6 +2,7 @@
 """The engines of a world, with clocks of their own, and its links, which faults hit."""
 
 import heapq
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -103,7 +104,9 @@ class Links(Network):
         until = self.still.get(rank, 0.0)
         if self.now < until:
             self._deadlines[rank] = until
-        elif rank not in self.failures:
+        elif rank in self.failures:
+            self._deadlines[rank] = math.inf
+        else:
             before = len(self.completed[rank])
             super().flush(rank)
             failure = self.engines[rank].failure

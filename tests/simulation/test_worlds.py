@@ -2,6 +2,7 @@
 """Jobs in virtual time, hit by faults at any event: see `tests.simulation.world`."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ from inagg.membership.meeting import Meeting
 from inagg_contract.aggregation import LEASED, SHARED
 from inagg_simulator.p4_switch import HEADERS_BYTES
 from inagg_simulator.reference import HEADER, WORD_BYTES
+from inagg_simulator.virtual_network import PERFECT
 from tests.conformance.examples import WORDS
 from tests.simulation.links import Clocked
 from tests.simulation.ranks import Rank
 from tests.simulation.runs import failure_of, run, shrunk
-from tests.simulation.scenario import Scenario
+from tests.simulation.scenario import Fault, Scenario
 from tests.simulation.switches import Programs, SwitchBox
 from tests.simulation.world import World, WorldError
 
@@ -49,6 +51,20 @@ def test_a_seed_is_one_story(programs: Programs) -> None:
             world.run()
             stories.append((world.story, world.network.now, world.network.packets))
         assert stories[0] == stories[1]
+
+
+def test_a_rank_that_stands_still_after_its_failure_does_not_stop_the_world(programs: Programs) -> None:
+    drawn = next(one for one in map(Scenario.drawn, range(1000)) if one.workers == (1,) and one.servers > 0)
+    faults = (Fault(0.1, "bit flips", 0, 0.0), Fault(0.3, "rank stops", 0, 0.3))
+    scenario = replace(drawn, impairment=PERFECT, lateness=0.3, sizes=(2000,) * 5, faults=faults)
+    stories = []
+    for seed in range(30):
+        world = World(replace(scenario, seed=seed), programs)
+        world.run()
+        stories.append("\n".join(world.story))
+    assert any(
+        "gives up" in story and story.index("gives up") < story.index("rank stops") for story in stories
+    )
 
 
 def first_failure(
