@@ -9,3 +9,4 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 INAGG_P4 = ROOT / "p4" / "inagg.p4"
+BRIDGE_P4 = ROOT / "p4" / "bridge.p4"

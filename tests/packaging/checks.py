@@ -62,7 +62,7 @@ dist.destroy_process_group()
 
 
 def content(wheel: Path) -> str:
-    """All tracked files of the packages, the P4 program, the examples and the labs are in the wheel, and the native
+    """All tracked files of the packages, the P4 programs, the examples and the labs are in the wheel, and the native
     modules."""
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]["wheel"][
         "packages"
@@ -70,7 +70,7 @@ def content(wheel: Path) -> str:
     places = {package: Path(package).name for package in packages}
     places |= {"p4/include": "inagg_contract/p4/include", "p4/bench": "inagg_contract/p4/bench"}
     places |= {"examples": "inagg_testbed/examples", "docs/course": "inagg_switch/course"}
-    wanted = {"p4/inagg.p4": "inagg_contract/p4/inagg.p4"}
+    wanted = {f"p4/{name}": f"inagg_contract/p4/{name}" for name in ("inagg.p4", "bridge.p4")}
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in listed.splitlines():
         for source, place in places.items():
