@@ -22,6 +22,7 @@ from inagg_switch.cli.options import Defines, Includes, UsageError, check_readab
 from inagg_switch.program.abi import MAX_THREADS
 
 if TYPE_CHECKING:
+    from inagg_switch.console.interpreter import Interpreter
     from inagg_switch.p4runtime.server import SwitchServer, Tls
     from inagg_switch.ports import Ports
 
@@ -103,6 +104,14 @@ _Console = Annotated[
         help="Serve simple_switch_CLI (inagg-switch shims) there. Its clients may change everything.",
     ),
 ]
+_Commands = Annotated[
+    Path | None,
+    typer.Option(
+        "--commands",
+        metavar="FILE",
+        help="Carry out these commands of simple_switch_CLI, one a line, on PROGRAM before the first packet.",
+    ),
+]
 _Pcap = Annotated[
     Path | None,
     typer.Option(
@@ -164,6 +173,7 @@ def run(
     cpu_port: _CpuPort = None,
     priority_queues: _PriorityQueues = 1,
     console: _Console = None,
+    commands: _Commands = None,
     pcap: _Pcap = None,
     pcap_by_interface: _PcapByInterface = False,
     trace: _Trace = False,
@@ -202,6 +212,10 @@ def run(
         number=device_id,
     )
     count = threads_of(options, len(specs))
+    if commands is not None:
+        check_readable(commands)
+        if program is None:
+            raise UsageError(f"--commands {commands}: there is no PROGRAM to carry them out on")
     loaded = config = None
     if program is not None:
         check_readable(program)
@@ -225,17 +239,20 @@ def run(
                 ports.impair(each.port, each.direction, each.impairment)
             server = SwitchServer(ports, device_id=device_id, address=grpc, tls=tls, on_trace=on_trace)
             listening.callback(server.stop)
+            interpreter = Interpreter(server, ports)
             if console is not None:
-                commands = ConsoleServer(console, Interpreter(server, ports))
-                listening.callback(commands.stop)
+                console_server = ConsoleServer(console, interpreter)
+                listening.callback(console_server.stop)
             if config is not None:
                 loaded = Switch.from_source(
                     config, name=str(program), traced=trace, threads=count, or_one=threads is None
                 )
             if loaded is not None:
                 server.load(loaded)
+            if commands is not None:
+                _carry_out(commands, interpreter)
             if console is not None:
-                commands.start()
+                console_server.start()
             _serve(ports, server, metrics, end)
     finally:
         ports.stop()
@@ -249,6 +266,17 @@ def _source_in_config(program: Path) -> str | None:
 
     content = program.read_bytes()
     return source_of(content) if content.lstrip().startswith(b"{") else None
+
+
+def _carry_out(commands: Path, interpreter: "Interpreter") -> None:
+    """Carry out the commands of a file. Raises UsageError at the first that is refused."""
+    try:
+        lines = commands.read_text().splitlines()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--commands {commands}: it is not text ({error})") from None
+    for number, line in enumerate(lines, 1):
+        if refusal := interpreter.execute(line).refusal:
+            raise UsageError(f"{commands}:{number}: `{line.strip()}`: {refusal}")
 
 
 def _serve(ports: "Ports", server: "SwitchServer", metrics: str | None, end: "_End") -> None:

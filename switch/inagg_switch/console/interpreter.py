@@ -34,25 +34,31 @@ class Interpreter:
         if words[0] in ("help", "?"):
             return Answer(_help(words[1:]))
         if words[0] not in COMMANDS:
-            return Answer(f"*** Unknown syntax: {line.strip()}\n")
+            return _refused(f"*** Unknown syntax: {line.strip()}")
         try:
             return self._run(words[0], words[1:], there)
         except RequestError as error:
-            return Answer(f"Error: {error}\n")
+            return _refused(f"Error: {error}")
         except Exception:  # a defect of ours; the client gets an answer, and the next command works
             logger.exception("command failed: %s", line[:MAX_ERROR_TEXT])
-            return Answer("Error: the switch failed on this command: see its log\n")
+            return _refused("Error: the switch failed on this command: see its log")
 
     def _run(self, name: str, arguments: list[str], there: Callable[[], bool]) -> Answer:
         with self._server.exclusive(there) as target:
             if self._kept.target is not target:
                 self._kept = Kept(target)
             context = Context(target, self._kept, self._ports, self._server.restart)
+            refusal = ""
             try:
                 COMMANDS[name](context, arguments)
             except CommandError as error:
-                context.print(str(error))
-            return Answer("".join(context.printed), "".join(context.notes))
+                refusal = str(error)
+                context.print(refusal)
+            return Answer("".join(context.printed), "".join(context.notes), refusal)
+
+
+def _refused(why: str) -> Answer:
+    return Answer(f"{why}\n", refusal=why)
 
 
 def _help(names: list[str]) -> str:

@@ -10,10 +10,12 @@ MAX_LINE = 1 << 20  # bytes of a command
 
 @dataclass(frozen=True)
 class Answer:
-    """text: what the command prints, with its line breaks. notes: what BMv2's client prints on stderr."""
+    """text: what the command prints, with its line breaks. notes: what BMv2's client prints on stderr. refusal: of the
+    text, why the command was refused; empty if it was carried out."""
 
     text: str
     notes: str = ""
+    refusal: str = ""
 
 
 def ask(stream: BufferedIOBase, command: str) -> Answer:

@@ -16,7 +16,7 @@ from scapy.utils import rdpcap
 from inagg_switch.console.wire import ask
 from inagg_switch.p4runtime.device_config import as_json
 from inagg_switch.program_log import ProgramLog
-from tests import INAGG_P4
+from tests import BRIDGE_P4, INAGG_P4
 from tests.switch import PROGRAMS
 from tests.switch.network import MakeNetwork
 from tests.switch.p4runtime.client import Connect
@@ -203,6 +203,63 @@ def test_a_program_given_on_the_command_line_runs_at_once(
         assert data == frame(dst=1, src=2, payload=b"to 1")
     os.kill(process.pid, signal.SIGTERM)
     assert process.wait(20) == 0
+
+
+@pytest.mark.netns
+def test_commands_are_carried_out_before_the_first_packet(
+    network: MakeNetwork, switch_command: list[str], tmp_path: Path
+) -> None:
+    net, commands = network(3), tmp_path / "commands.txt"
+    commands.write_text("# floods\n\nmc_mgrp_create 1\nmc_node_create 0 1 2 3\nmc_node_associate 1 0\n")
+    arguments = ["run", str(BRIDGE_P4), *net.port_arguments, "--commands", str(commands)]
+    process = net.start_and_wait(net.switch, *switch_command, *arguments)
+    with net.packet_socket(1) as first, net.packet_socket(2) as second, net.packet_socket(3) as third:
+
+        def received(receiver: socket.socket, until: bytes) -> list[bytes]:
+            """The payloads of a host, up to this one."""
+            found = [b""]
+            while found[-1] != until:
+                found.append(receiver.recv(2000)[14:])
+            return found
+
+        first.send(frame(dst=2, src=1, payload=b"flooded"))
+        received(second, b"flooded")
+        received(third, b"flooded")
+        second.send(frame(dst=1, src=2, payload=b"to 1"))
+        assert b"flooded" not in received(first, b"to 1")
+        third.send(frame(dst=2, src=3, payload=b"to 2"))
+        assert b"to 1" not in received(second, b"to 2")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize(
+    ("program", "content", "words"),
+    [
+        (
+            [str(BRIDGE_P4)],
+            b"mc_mgrp_create 1\nmc_node_associate 1 7\n",
+            ":2: `mc_node_associate 1 7`: Invalid",
+        ),
+        ([str(BRIDGE_P4)], b"nonsense 1\n", ":1: `nonsense 1`: *** Unknown syntax"),
+        ([str(BRIDGE_P4)], b"\xff\n", "it is not text"),
+        ([], b"mc_mgrp_create 1\n", "there is no PROGRAM to carry them out on"),
+    ],
+)
+def test_commands_that_cannot_be_carried_out_are_explained(
+    network: MakeNetwork,
+    switch_command: list[str],
+    tmp_path: Path,
+    program: list[str],
+    content: bytes,
+    words: str,
+) -> None:
+    net, commands = network(1), tmp_path / "commands.txt"
+    commands.write_bytes(content)
+    arguments = ["run", *program, *net.port_arguments, "--commands", str(commands)]
+    with net.inside(net.switch):
+        assert_user_error(run(switch_command, *arguments), words)
 
 
 @pytest.mark.netns

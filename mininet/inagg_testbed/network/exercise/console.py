@@ -11,8 +11,6 @@ from inagg_testbed.network.switch_console import connected
 
 log = logging.getLogger(__name__)
 
-_REFUSALS = ("Error: ", "Invalid ", "*** Unknown syntax: ")
-
 
 def run_commands(pid: int, path: Path, output: Path) -> None:
     """Run the commands of a file, one a line, on a switch in the network namespace of a process.
@@ -35,6 +33,5 @@ def _run(path: Path, lines: list[str], output: Path) -> None:
         for number, line in enumerate(lines, 1):
             answer = ask(stream, line)
             said.write(f"{line}\n{answer.text}{answer.notes}")
-            refused = [text for text in answer.text.splitlines() if text.startswith(_REFUSALS)]
-            if refused:
-                log.warning("%s:%d: `%s`: %s", path, number, line.strip(), refused[0])
+            if answer.refusal:
+                log.warning("%s:%d: `%s`: %s", path, number, line.strip(), answer.refusal)
