@@ -26,6 +26,7 @@ from inagg_testbed.bench.rows import Conditions, make_rows, wrong_results
 from inagg_testbed.bench.settings import settings_of
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.files import write_text
+from inagg_testbed.network.bridges import is_bridge
 from inagg_testbed.network.control import token_path
 from inagg_testbed.network.fabric import STAR, Fabric, RankOrder
 from inagg_testbed.network.links import LinkSpec
@@ -51,7 +52,7 @@ class AllReduceBench:
 
     uplink_name: the rate of links between switches, None: as link_name. slots None: the number that the links need.
     threads: of each switch, None: it chooses. impair: as SwitchOptions.impair. gloo_over None: the switch where that
-    costs gloo less than a tenth of its time, or links are impaired, else bridges.
+    costs gloo less than a tenth of its time, else bridges.
     """
 
     link_name: str
@@ -113,8 +114,6 @@ class AllReduceBench:
         """What gloo's packets cross."""
         if self.gloo_over is not None:
             return self.gloo_over
-        if self.impair:
-            return "switch"
         rate = self.link.rate_bps
         fast = rate is None or rate > _GLOO_THROUGH_SWITCH_BPS
         # In a tree a packet crosses several switch processes, which share the machine's cores with the ranks.
@@ -250,7 +249,9 @@ def make_plan(bench: AllReduceBench, testbed: Testbed) -> Plan:
     fabric = testbed.network.fabric
     words = 0 if testbed.controller is None else testbed.controller.health().words
     forwarding = [
-        process.identity.pid for process in testbed.services if is_switch(process) or is_server(process)
+        process.identity.pid
+        for process in testbed.services
+        if is_switch(process) or is_bridge(process) or is_server(process)
     ]
     return Plan(
         cases=bench.cases,

@@ -97,8 +97,8 @@ RestartOption = Annotated[
     typer.Option(
         "--restart",
         metavar="KINDS",
-        help="What starts again by itself when it ends, such as switch,controller; also server. By default nothing:"
-        " `inagg restart PART` starts it.",
+        help="What starts again by itself when it ends, such as switch,controller; also server and bridge. By default"
+        " nothing: `inagg restart PART` starts it.",
     ),
 ]
 ManagementOption = Annotated[
@@ -175,7 +175,7 @@ ImpairOption = Annotated[
         help="Impair the links of all hosts, or of one, for every kind of traffic, as in loss=1%,delay=5ms,jitter=1ms"
         " or h2:out=loss=5%. SPEC has loss, duplicate, reorder, corrupt (probabilities), delay, jitter (times), seed."
         " out is what the host sends. HOST may be a link between switches, such as leaf1-spine1. May be given several"
-        " times.",
+        " times. off: nothing at first, but `inagg impair` works also where gloo has links of its own.",
     ),
 ]
 TraceOption = Annotated[

@@ -119,9 +119,8 @@ class Demo:
 
     @property
     def gloo_over(self) -> GlooPath:
-        """What gloo's packets cross: in a tree of switch processes, bridges with links of the same rates, unless
-        links are impaired."""
-        return "switch" if self.fabric.is_star or self.switch == "bridge" or self.impair else "bridge"
+        """What gloo's packets cross: in a tree of switch processes, bridges with links of the same rates."""
+        return "switch" if self.fabric.is_star or self.switch == "bridge" else "bridge"
 
     @property
     def uplink(self) -> LinkSpec:

@@ -3,7 +3,8 @@
 
 The ports of the switch model impair (`inagg_switch.impairment`), so every packet of a link must cross such a port. A
 *place* is a host (`h2`), a link between switches (`leaf1-spine1`), or all hosts (`all`). Its direction is `out`, what
-the host or the first switch sends, or `in`, what it receives.
+the host or the first switch sends, or `in`, what it receives. Where gloo has links of its own, a place has two links,
+whose ports have the same numbers (`bridges`). Both are impaired, each with its own draws.
 """
 
 from collections.abc import Sequence
@@ -11,30 +12,28 @@ from typing import Literal, get_args
 
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network.fabric import Fabric, SwitchPort
-from inagg_testbed.network.requirements import SwitchKind
+from inagg_testbed.network.requirements import BridgeKind, SwitchKind
 
 Direction = Literal["in", "out"]
-GlooLinks = Literal["switch", "bridge", "management"]  # the links that gloo's packets cross
 PortDirection = tuple[SwitchPort, Direction]  # a port receives (`in`) or sends (`out`)
 OFF = "off"
 _DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 _OTHER: dict[Direction, Direction] = {"in": "out", "out": "in"}
 
 
-def refuse_impossible(switch: SwitchKind, gloo: GlooLinks) -> None:
-    """Raise ConfigurationError where the ports of the switch model do not see every packet of the links."""
+def refuse_impossible(switch: SwitchKind, bridges: BridgeKind | None = None) -> None:
+    """Raise ConfigurationError where the ports of the switch model do not see every packet of the links.
+
+    bridges: of gloo's own links; None if gloo has none, or if they are still to be made.
+    """
     if switch != "model":
         raise ConfigurationError(
             f"impairments are made by the ports of the switch model, and --switch {switch} has none: use --switch model"
         )
-    if gloo == "bridge":
+    if bridges == "linux":
         raise ConfigurationError(
-            "gloo's packets cross a bridge here, so an impairment would slow down only inagg: give --gloo-over switch"
-        )
-    if gloo == "management":
-        raise ConfigurationError(
-            "gloo's packets cross the management network here, so an impairment would slow down only inagg: leave"
-            " --management out"
+            "gloo's own links lead over Linux bridges here, which impair nothing, so only inagg would suffer: start the"
+            " testbed with --impair; with --impair off no link is impaired at first"
         )
 
 
@@ -70,19 +69,20 @@ def named(fabric: Fabric, port: SwitchPort, direction: Direction) -> tuple[str, 
 def of_ports(fabric: Fabric, options: Sequence[str]) -> dict[PortDirection, str]:
     """The impairments of ports that options such as `loss=1%` (all hosts), `h2=loss=1%` or `h2:out=delay=5ms` ask for.
 
-    A later option replaces earlier ones. Raises ConfigurationError.
+    A later option replaces earlier ones, and `off` or `h2=off` takes them back. Raises ConfigurationError.
     """
     from inagg_switch.impairment import EFFECTS
 
     found: dict[PortDirection, str] = {}
     for option in options:
         before, _, after = option.partition("=")
-        place, spec = ("all", option) if before in EFFECTS else (before, after)
+        place, spec = ("all", option) if before in (*EFFECTS, OFF) else (before, after)
         name, separator, direction = place.rpartition(":")
         name, wanted = (name, direction) if separator else (place, None)
-        check(spec)
+        if spec != OFF:
+            check(spec)
         found.update(dict.fromkeys(find(fabric, name, wanted), spec))
-    return found
+    return {port: spec for port, spec in found.items() if spec != OFF}
 
 
 def check(spec: str) -> None:

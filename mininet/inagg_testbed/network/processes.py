@@ -80,12 +80,13 @@ class NodeProcess:
 
     @property
     def part(self) -> str:
-        """What it is in the testbed: "controller" of the controller, "leaf1" of "switch leaf1", "h5" of "server h5"."""
+        """What it is in the testbed: "controller" of the controller, "leaf1" of "switch leaf1", "h5" of "server h5",
+        "b1" of "bridge b1"."""
         return self.name.split()[-1]
 
     @property
     def kind(self) -> str:
-        """ "switch", "controller", "server", or the name of a launch."""
+        """ "switch", "controller", "server", "bridge", or the name of a launch."""
         return self.name.split()[0]
 
     def poll(self) -> int | None:

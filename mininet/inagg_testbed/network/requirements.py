@@ -22,6 +22,7 @@ _COMMANDS = {
 }
 SummingSwitchKind = Literal["model", "bmv2"]
 SwitchKind = Literal[SummingSwitchKind, "bridge"]
+BridgeKind = Literal["linux", "model"]  # what forwards on gloo's own links
 _BMV2_COMMANDS = ("p4c-bm2-ss", "simple_switch_grpc")
 
 

@@ -8,10 +8,13 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedIOBase
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from inagg_testbed.errors import ProcessFailedError
 from inagg_testbed.network.control import call_in_network_namespace
+
+if TYPE_CHECKING:
+    from inagg_switch.console.wire import Answer
 
 CONSOLE_PORT = 9090  # simple_switch_CLI's default
 _TIMEOUT_S = 30.0
@@ -27,20 +30,20 @@ def connected(port: int = CONSOLE_PORT) -> Iterator[BufferedIOBase]:
         yield cast(BufferedIOBase, stream)
 
 
-def ask_switch(pid: int, switch: str, lines: Sequence[str]) -> list[str]:
-    """What the console of a switch, in the network namespace of a process, answers to commands.
+def ask_switch(pid: int, name: str, lines: Sequence[str]) -> "list[Answer]":
+    """What a console, in the network namespace of a process, answers to commands.
 
-    Raises ProcessFailedError if the switch does not answer.
+    name: such as "switch leaf1", for the message. Raises ProcessFailedError if the console does not answer.
     """
     from inagg_switch.console.wire import ask  # imports the switch, which takes time
 
-    def asked() -> list[str]:
+    def asked() -> "list[Answer]":
         with connected() as stream:
-            return [ask(stream, line).text for line in lines]
+            return [ask(stream, line) for line in lines]
 
     try:
         return call_in_network_namespace(pid, asked)
     except (OSError, ValueError) as error:
         raise ProcessFailedError(
-            f"the console of switch {switch} does not answer ({error}): does the switch run? `inagg status` shows it"
+            f"the console of {name} does not answer ({error}): does it run? `inagg status` shows it"
         ) from error

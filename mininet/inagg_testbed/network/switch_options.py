@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user may ask of a testbed's switches beside their program: the options of `inagg up` for them."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from inagg_contract.constants import CPU_PORT
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network import impairments
 from inagg_testbed.network.fabric import CONTROL_PORT, Fabric
-from inagg_testbed.network.requirements import SwitchKind
+from inagg_testbed.network.requirements import BridgeKind, SwitchKind
 
 WORDS_MACRO = "WORDS"  # of inagg.p4
 
@@ -30,18 +30,10 @@ class SwitchOptions:
     threads: int | None = None
     impair: Sequence[str] = ()
 
-    def check(
-        self,
-        kind: SwitchKind,
-        fabric: Fabric,
-        *,
-        controlled: bool,
-        gloo: impairments.GlooLinks = "switch",
-    ) -> None:
-        """Raise ConfigurationError if the kind of switch, its ports, inagg's controller, or the links of gloo do not
-        allow the options."""
+    def check(self, kind: SwitchKind, fabric: Fabric, *, controlled: bool) -> None:
+        """Raise ConfigurationError if the kind of switch, its ports, or inagg's controller do not allow the options."""
         if self.impair:
-            impairments.refuse_impossible(kind, gloo)
+            impairments.refuse_impossible(kind)
             impairments.of_ports(fabric, self.impair)
         if kind != "model" and self.threads is not None:
             raise ConfigurationError(f"--threads is for the switch model; --switch {kind} has no such option")
@@ -75,13 +67,21 @@ class SwitchOptions:
         """The option of `inagg-switch run` and `inagg-switch compile`."""
         return [] if self.threads is None else ["--threads", str(self.threads)]
 
-    def impair_options(self, fabric: Fabric, switch: str) -> list[str]:
-        """The options of `inagg-switch run` for a switch's impairments."""
+    @property
+    def bridges(self) -> BridgeKind:
+        """What forwards on gloo's own links: with any --impair, also off, what can be impaired."""
+        return "model" if self.impair else "linux"
+
+    def impair_options(self, fabric: Fabric, switch: str, ports: Container[int]) -> list[str]:
+        """The options of `inagg-switch run` for the impairments of a switch that has these ports, or of the bridge that
+        stands in for it."""
         if not self.impair:
             return []
         found = impairments.of_ports(fabric, self.impair)
-        own = [(port.port, way, spec) for (port, way), spec in found.items() if port.switch == switch]
-        return [word for port, way, spec in own for word in ("--impair", f"{port}:{way}:{spec}")]
+        own = [(at.port, way, spec) for (at, way), spec in found.items() if at.switch == switch]
+        return [
+            word for port, way, spec in own if port in ports for word in ("--impair", f"{port}:{way}:{spec}")
+        ]
 
     def captures(self, fabric: Fabric, switch: str) -> Path | None:
         """The folder for a switch's captures."""

@@ -167,7 +167,7 @@ def start_model(
 ) -> NodeProcess:
     """Start inagg_switch in the node of a switch. command: what `inagg-switch run` is to do there."""
     command = [command_path("inagg-switch"), "run", "--grpc", address, *command]
-    command += ["--console", f"127.0.0.1:{CONSOLE_PORT}", *options.impair_options(network.fabric, switch)]
+    command += ["--console", f"127.0.0.1:{CONSOLE_PORT}", *_impaired(network, switch, options)]
     command += ["--stats", str(results / f"{_named(network, 'ports', switch)}.json")]
     command += [] if network.spec.offloads else ["--no-offloads"]
     command += ["--trace"] if options.trace else []
@@ -253,6 +253,10 @@ class BridgeSwitch:
             shown = run_in_namespace(network.switch_node(switch).pid, "ip -details link show")
             write_text(results / f"{_named(network, 'switch', switch)}.log", shown)
         return []
+
+
+def _impaired(network: Network, switch: str, options: SwitchOptions) -> list[str]:
+    return options.impair_options(network.fabric, switch, network.ports(switch))
 
 
 def _compiling(mtu: int, controlled: bool, options: SwitchOptions) -> list[str]:

@@ -28,6 +28,7 @@ from inagg_testbed.errors import (
     ProcessFailedError,
 )
 from inagg_testbed.files import handing_over, make_folder, write_text
+from inagg_testbed.network.bridges import start_bridges
 from inagg_testbed.network.control import (
     CONTROLLER_URL,
     ControllerClient,
@@ -346,7 +347,8 @@ def open_testbed(
     hosts makes a star; fabric says more, and is given instead. servers: further hosts, each with an aggregation
     server. uplink: the links between switches, by default like the hosts'. Logs go to a new folder
     RESULTS_ROOT/DATE-TIME-RUN, which stays. `on_stage` gets the name of each stage. gloo_over="bridge" gives gloo its
-    own links, and a Linux bridge for each switch. management: the controller is there, too, so that a switch may die.
+    own links, and a Linux bridge for each switch, or with impairments one of the switch model. management: the
+    controller is there, too, so that a switch may die.
     `environment` is added to that of all workers. The links have
     offloads only if the switch supports them. controlled=False starts no controller: the switch runs any P4 program
     and serves P4Runtime to any client. Over bridges the controller has no switch, and servers do the sums. pool: the
@@ -371,8 +373,8 @@ def open_testbed(
     if controller_options and not controlled:
         raise ConfigurationError("--set-controller and --no-controller exclude each other")
     check_requirements(switch)
-    gloo = "management" if management else gloo_over
-    switch_options.check(switch, fabric, controlled=controlled, gloo=gloo)
+    switch_options.check(switch, fabric, controlled=controlled)
+    bridges = switch_options.bridges if management or gloo_over == "bridge" else None
     target = target or switch_target(switch, program, switch_options, controlled=controlled)
     with open_run(state_dir) as run, contextlib.ExitStack() as stack:
         results = results_root.resolve() / f"{time.strftime('%Y%m%d-%H%M%S')}-{run.id}"
@@ -392,7 +394,7 @@ def open_testbed(
             link_bps=link.rate_bps,
             uplink_bps=uplink.rate_bps,
             controlled=controlled,
-            gloo=gloo,
+            bridges=bridges,
         )
         if fabric.described:
             rates = {_lower(fabric, port): spec.rate_bps for port, spec in (specs or {}).items()}
@@ -417,6 +419,7 @@ def open_testbed(
             specs=specs,
             bridge=gloo_over == "bridge",
             management=management,
+            bridges=switch_options.bridges,
             resolved=controlled,
         )
         stack.callback(network.stop)
@@ -430,6 +433,9 @@ def open_testbed(
         run.manifest.settings["environment"] = testbed.node_environments()
         run.save()
         stack.callback(testbed.stop_processes)
+        if bridges == "model":
+            enter("bridges that can be impaired")
+            testbed.services.extend(start_bridges(network, results, switch_options))
         enter(f"switch ({switch})")
         topology = _start_switches(testbed, target)
         if controlled:

@@ -15,7 +15,8 @@ that namespace forwards nothing. Links between switches may have another rate th
 To measure host all-reduce at its best, each host has a second link of the same rate, with offloads, to a Linux bridge
 in its own node (b1, 10.0.1.n): on fast links a switch in userspace would slow gloo down. With several switches, each
 has a bridge (leaf1-b, ...), and links of the same rates as the switches' connect the bridges. Bridges allow no loops:
-gloo has all links of a tree, and of a leaf-spine those to the first spine.
+gloo has all links of a tree, and of a leaf-spine those to the first spine. A Linux bridge impairs nothing, so where
+links may be impaired the switch model forwards in these nodes (`bridges`).
 
 With a management network the bridges also have the controller, at 10.0.1.254 (ctl1): the hosts then reach one another
 and the controller when the switches have died.
@@ -51,6 +52,7 @@ from inagg_testbed.network.fabric import (
 )
 from inagg_testbed.network.lifecycle import Manifest, Run
 from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.requirements import BridgeKind
 
 CONTROL_ADDRESS = "10.0.0.254"
 CONTROL_MAC = "02:00:0a:00:00:fe"
@@ -277,11 +279,13 @@ class Network:
         specs: Mapping[SwitchPort, LinkSpec] | None = None,
         bridge: bool = False,
         management: bool = False,
+        bridges: BridgeKind = "linux",
         resolved: bool = False,
     ) -> None:
         """Create nodes and links. uplink: links between switches, by default like the hosts'. bridge: gloo's own links.
 
-        management: the same links, which also lead to the controller. specs: links that differ from these, by their
+        management: the same links, which also lead to the controller. bridges: model leaves the bridges of gloo's own
+        links to `bridges.start_bridges`. specs: links that differ from these, by their
         port in `Fabric.link_ports`. resolved: hosts know the MAC addresses of one another, of the controller and of the
         aggregators. Raises NetworkError; the run's teardown removes what was created by then.
         """
@@ -300,7 +304,7 @@ class Network:
             self._make_control_port()
         if management:
             self._make_management_port()
-        if self.bridge:
+        if self.bridge and bridges == "linux":
             self.make_bridges(own_links=True)
         if resolved:
             self._enter_neighbours()
@@ -379,11 +383,21 @@ class Network:
         """
         for switch in self.fabric.connected:
             node = bridge_node(switch) if own_links else switch
-            ports = self.fabric.spanning_ports(switch)
-            if own_links and not self.management:
-                ports = [port for port in ports if port != CONTROL_PORT]
-            interfaces = [port_interface(self.run.id, port, bridge=own_links) for port in ports]
-            make_bridge(self._net[node].pid, interfaces, self.spec.mtu)
+            ports = self.own_ports(switch) if own_links else self._without_loops(switch)
+            make_bridge(self._net[node].pid, ports.values(), self.spec.mtu)
+
+    def own_ports(self, switch: str) -> dict[int, str]:
+        """Interfaces of the bridge that stands in for a switch on gloo's own links, by port number."""
+        ports = self._without_loops(switch, bridge=True)
+        if not self.management:
+            ports.pop(CONTROL_PORT, None)
+        return ports
+
+    def _without_loops(self, switch: str, *, bridge: bool = False) -> dict[int, str]:
+        return {
+            port: port_interface(self.run.id, port, bridge=bridge)
+            for port in self.fabric.spanning_ports(switch)
+        }
 
     @property
     def size(self) -> int:

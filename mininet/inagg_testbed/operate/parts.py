@@ -23,7 +23,7 @@ from inagg_testbed.network.processes import NodeProcess, describe_exit
 from inagg_testbed.network.switches import is_switch
 from inagg_testbed.network.testbed import Testbed
 
-Kind = Literal["switch", "controller", "server"]  # as NodeProcess.kind
+Kind = Literal["switch", "controller", "server", "bridge"]  # as NodeProcess.kind
 SignalName = Literal["KILL", "STOP", "CONT", "TERM", "INT", "HUP"]
 _SETTING = "requests"  # of the manifest: the path of the socket
 _LINE_S = 2.0

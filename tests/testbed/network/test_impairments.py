@@ -8,7 +8,7 @@ from inagg_testbed.bench.plan import Case
 from inagg_testbed.demo.run import Demo
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network.fabric import Fabric, SwitchPort
-from inagg_testbed.network.impairments import find, named, of_ports
+from inagg_testbed.network.impairments import find, named, of_ports, refuse_impossible
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.switch_options import SwitchOptions
 
@@ -62,11 +62,23 @@ def test_a_later_option_replaces_an_earlier_one() -> None:
     assert found[SwitchPort("s1", 3), "in"] == "delay=1ms"
 
 
+def test_off_takes_earlier_options_back() -> None:
+    assert of_ports(STAR, ["off"]) == of_ports(STAR, ["loss=1%", "off"]) == {}
+    assert of_ports(STAR, ["loss=1%", "h1=off", "h2:in=off", "h3=off"]) == {(H2, "in"): "loss=1%"}
+
+
 def test_each_switch_gets_the_options_of_its_ports() -> None:
     options = SwitchOptions(impair=["h3:out=loss=5%", "leaf1-root:out=delay=1ms"])
-    assert options.impair_options(TREE, "leaf2") == ["--impair", "1:in:loss=5%"]
-    assert options.impair_options(TREE, "leaf1") == ["--impair", "101:out:delay=1ms"]
-    assert options.impair_options(TREE, "root") == []
+    assert options.impair_options(TREE, "leaf2", TREE.ports("leaf2")) == ["--impair", "1:in:loss=5%"]
+    assert options.impair_options(TREE, "leaf1", TREE.ports("leaf1")) == ["--impair", "101:out:delay=1ms"]
+    assert options.impair_options(TREE, "root", TREE.ports("root")) == []
+
+
+def test_a_bridge_has_no_impairments_of_links_that_gloo_does_not_have() -> None:
+    spines = Fabric.parse("leaf-spine:2x2x2")
+    options = SwitchOptions(impair=["leaf1-spine1:out=loss=1%", "leaf1-spine2:out=loss=2%"])
+    own = options.impair_options(spines, "leaf1", spines.spanning_ports("leaf1"))
+    assert own == ["--impair", "101:out:loss=1%"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +87,7 @@ def test_each_switch_gets_the_options_of_its_ports() -> None:
         ("loss=200%", "loss 2: a probability is 0 to 1"),
         ("h9=loss=1%", "no host h9"),
         ("h1:up=loss=1%", "direction up"),
-        ("h1=off", "'off' is not NAME=VALUE"),
+        ("h1=on", "'on' is not NAME=VALUE"),
         ("h1", "'' is not NAME=VALUE"),
     ],
 )
@@ -86,22 +98,22 @@ def test_a_wrong_option_is_refused(option: str, reason: str) -> None:
 
 def test_impairments_need_the_ports_of_the_model_on_every_link() -> None:
     options = SwitchOptions(impair=["loss=1%"])
-    options.check("model", STAR, controlled=True, gloo="switch")
+    options.check("model", STAR, controlled=True)
     with pytest.raises(ConfigurationError, match="--switch bmv2 has none: use --switch model"):
         options.check("bmv2", STAR, controlled=True)
     with pytest.raises(ConfigurationError, match="--switch bridge has none"):
         options.check("bridge", STAR, controlled=True)
-    with pytest.raises(ConfigurationError, match="give --gloo-over switch"):
-        options.check("model", STAR, controlled=True, gloo="bridge")
-    with pytest.raises(ConfigurationError, match="leave --management out"):
-        options.check("model", STAR, controlled=True, gloo="management")
+    assert SwitchOptions().bridges == "linux"
+    assert SwitchOptions(impair=["off"]).bridges == options.bridges == "model"
+    refuse_impossible("model", "model")
+    with pytest.raises(ConfigurationError, match="start the testbed with --impair; with --impair off"):
+        refuse_impossible("model", "linux")
 
 
-def test_on_impaired_links_gloo_is_measured_through_the_switch() -> None:
+def test_impairments_do_not_change_which_links_gloo_crosses() -> None:
     case = Case(workers=2, elements=10, backends=("gloo", "inagg:32"), iterations=1, warmup=0)
     unshaped = LinkSpec.parse("unshaped")
-    assert AllReduceBench(link_name="unshaped", link=unshaped, cases=(case,)).gloo_path == "bridge"
     impaired = AllReduceBench(link_name="unshaped", link=unshaped, cases=(case,), impair=("loss=1%",))
-    assert impaired.gloo_path == "switch"
+    assert impaired.gloo_path == "bridge"
     assert impaired.settings["impair"] == ["loss=1%"]
-    assert Demo(topology="tree:2x2", impair=("loss=1%",)).gloo_over == "switch"
+    assert Demo(topology="tree:2x2", impair=("loss=1%",)).gloo_over == "bridge"
