@@ -7,12 +7,13 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from inagg_testbed.bench.allreduce_check import inputs
 from inagg_testbed.bench.cpu import softirq_threads
+from inagg_testbed.bench.pages.allreduce import contents
 from inagg_testbed.bench.plan import (
     INAGG_SERVER,
     INAGG_SERVER_1,
@@ -37,6 +38,8 @@ from inagg_testbed.network.switches import is_switch, words_for_mtu
 from inagg_testbed.network.testbed import GlooPath, Testbed, open_testbed
 from inagg_testbed.network.traffic import host_interfaces
 from inagg_testbed.network.workers import Event
+from inagg_testbed.report.page import write_report
+from inagg_testbed.report.record import Record
 
 _SECONDS_PER_ITERATION = 60.0
 _START_UP_S = 180.0
@@ -177,11 +180,24 @@ def _each_once(what: str, values: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class BenchOutcome:
-    """rows: one for each combination of backend, workers, elements and loss. wrong: a message for each wrong result."""
+    """rows: one for each combination of backend, workers, elements and loss. wrong: a message for each wrong result.
+
+    folder: the logs of the run.
+    """
 
     rows: list[dict[str, Any]]
     settings: dict[str, Any]
     wrong: list[str]
+    folder: Path
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The figures, as JSON has them."""
+        return {"rows": self.rows, "settings": self.settings, "wrong": self.wrong}
+
+    def write_page(self) -> Path:
+        """Write report.json and the page into the folder; return the page's path. Raises ConfigurationError."""
+        return write_report(self.folder, Record("allreduce", self.document), {"allreduce": contents})
 
 
 def run_bench(
@@ -239,8 +255,9 @@ def measure(
         rows=make_rows(bench.conditions, bench.cases, events),
         settings={**settings_of(testbed), **bench.settings},
         wrong=list(wrong_results(bench.cases, events)),
+        folder=testbed.results,
     )
-    write_text(testbed.results / f"{name}.json", json.dumps(asdict(outcome), indent=2) + "\n")
+    write_text(testbed.results / f"{name}.json", json.dumps(outcome.document, indent=2) + "\n")
     return outcome
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes report.md, targets.json and plots of the benchmark suite from its JSON files."""
+"""Writes report.md, targets.json, plots, report.json and the page report.html of the suite from its JSON files."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,12 +9,15 @@ from typing import Any
 
 from inagg_testbed.bench import rows as bench_rows
 from inagg_testbed.bench import straggler
+from inagg_testbed.bench.pages.suite import contents
 from inagg_testbed.bench.plots import plot_ratios, plot_scaling
 from inagg_testbed.bench.suite import MEASURED, SCALING_LINK, write
 from inagg_testbed.bench.targets import Verdict, verdicts
 from inagg_testbed.files import handing_over, write_text
 from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.report import page as report_page
 from inagg_testbed.report.machine import machine_description
+from inagg_testbed.report.record import Record
 
 _EXPERIMENTS = (*MEASURED, "numerics", "switch")
 TARGETS_HEADER = ("what", "target", "measured", "met")
@@ -27,13 +30,14 @@ def read_experiments(folder: Path) -> dict[str, Any]:
 
 
 def write_report(folder: Path, *, toy: bool = False) -> list[Verdict]:
-    """Write report.md, targets.json and plots beside the figures; return the verdicts on the targets.
+    """Write report.md, targets.json, plots, report.json and report.html beside the figures; return the verdicts.
 
     toy: the figures are of small sizes, to which the targets do not apply; there are no verdicts.
     """
     experiments = read_experiments(folder)
     judged = [] if toy else verdicts(experiments)
-    write(folder, "targets", [asdict(one) for one in judged])
+    targets = [asdict(one) for one in judged]
+    write(folder, "targets", targets)
     plots = folder / "ratios.png", folder / "scaling.png"
     for plot in plots:
         plot.unlink(missing_ok=True)
@@ -45,6 +49,8 @@ def write_report(folder: Path, *, toy: bool = False) -> list[Verdict]:
             assert rate is not None
             plot_scaling(experiments["scaling"]["rows"], rate, plots[1])
     write_text(folder / "report.md", "\n".join(_markdown(experiments, None if toy else judged)) + "\n")
+    figures = {"experiments": experiments, "targets": targets, "toy": toy}
+    report_page.write_report(folder, Record("suite", figures), {"suite": contents})
     return judged
 
 

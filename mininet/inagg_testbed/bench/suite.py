@@ -6,7 +6,7 @@ CPU time. Files of the folder:
 - allreduce.json, latency.json, loss.json, scaling.json: settings and rows (`rows`);
 - straggler.json (`straggler`);
 - numerics.json, switch.json: written earlier by tests/bench/numerics.py and `inagg-switch bench`;
-- targets.json, report.md and PNGs (`targets`, `report`).
+- targets.json, report.md, report.html, report.json and PNGs (`targets`, `report`).
 """
 
 import json

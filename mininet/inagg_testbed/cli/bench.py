@@ -201,6 +201,7 @@ def _run_allreduce(bench: "AllReduceBench", results: Path, outputs: Outputs) -> 
     outputs.write(
         {"settings": outcome.settings, "rows": outcome.rows}, lambda path: plot_allreduce(outcome.rows, path)
     )
+    console.print(f"report: {outcome.write_page().resolve()}", highlight=False, soft_wrap=True)
     _exit_if_wrong(outcome.wrong)
 
 
@@ -495,7 +496,7 @@ def suite(
 ) -> None:
     """Run every experiment and compare with the targets.
 
-    Exit status 1 if a sum is wrong. report.md in the folder shows the tables and the pictures.
+    Exit status 1 if a sum is wrong. report.md and report.html in the folder show the tables and the pictures.
 
     Example: inagg bench suite --quick
     """

@@ -138,14 +138,8 @@ def demo(
     with errors_explained():
         fabric = chosen_fabric(topology, workers, rank_order, uplink)
         check_requirements(switch)
-        from inagg_testbed.demo.report import (
-            TABLE_HEADER,
-            heading,
-            table_rows,
-            unmeasured,
-            verdicts,
-            write_report,
-        )
+        from inagg_testbed.demo.figures import TABLE_HEADER, heading, table_rows, unmeasured, verdicts
+        from inagg_testbed.demo.report import write_report
         from inagg_testbed.demo.run import ALL_RUNS, GLOO, INAGG_32, Demo, Fault, run_demo, summary
 
         steps = (12 if fault is None else 30) if quick else steps

@@ -3,7 +3,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from matplotlib import colormaps
@@ -13,8 +12,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from inagg_testbed.files import writing
-from inagg_testbed.network.fabric import Fabric, host_name
+from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.traffic import LinkBytes
+from inagg_testbed.report.fabric import Place, layout
 
 _COLOURS = "YlOrRd"
 _MOST_LABELLED = 16  # hosts whose links have room for figures
@@ -22,7 +22,6 @@ _LEVEL_HEIGHT = 0.9  # inches, as widths are
 _MOST_ABOVE = 2  # spines between whose crossing links figures have room
 _FIGURES: dict[str, Any] = {"fontsize": 7, "ha": "center"}
 _HALF_LABEL = 9  # points: half of the height of a label
-Place = tuple[float, float]
 
 
 def plot_fabric(fabric: Fabric, runs: Sequence[tuple[str, Sequence[LinkBytes]]], path: Path) -> None:
@@ -50,40 +49,6 @@ def plot_fabric(fabric: Fabric, runs: Sequence[tuple[str, Sequence[LinkBytes]]],
 
 def _panel_width(fabric: Fabric) -> float:
     return max(5.0, 0.55 * fabric.size)
-
-
-def layout(fabric: Fabric) -> dict[str, Place]:
-    """Where each node is drawn: hosts in the lowest line, a switch above the middle of what is below it.
-
-    Switches of one level that would be in one place, such as spines, share the width.
-    """
-    levels = _levels(fabric)
-    bottom = -float(max(levels.values()) + 1)
-    places = {host_name(number): (float(number), bottom) for number in range(1, fabric.size + 1)}
-    for level in range(max(levels.values()), -1, -1):
-        switches = [switch for switch in fabric.switches if levels[switch] == level]
-        middles = [_middle(fabric, switch, places) for switch in switches]
-        if len(set(middles)) < len(middles):
-            step = fabric.size / len(switches)
-            middles = [0.5 + step * (index + 0.5) for index in range(len(switches))]
-        places |= {switch: (x, -float(level)) for switch, x in zip(switches, middles, strict=True)}
-    return places
-
-
-def _levels(fabric: Fabric) -> dict[str, int]:
-    """The number of switches above each switch."""
-    levels = dict.fromkeys(fabric.switches, 0)
-    for switch in fabric.switches:  # from the top down
-        for trunk in fabric.trunks:
-            if trunk.upper.switch == switch:
-                levels[trunk.lower.switch] = levels[switch] + 1
-    return levels
-
-
-def _middle(fabric: Fabric, switch: str, places: dict[str, Place]) -> float:
-    below = [trunk.lower.switch for trunk in fabric.trunks if trunk.upper.switch == switch]
-    below += [host_name(n) for n, port in enumerate(fabric.host_ports, 1) if port.switch == switch]
-    return fmean(places[name][0] for name in below)
 
 
 def _draw(

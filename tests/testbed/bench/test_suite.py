@@ -2,16 +2,20 @@
 """The suite: what it runs, and its figures beside their targets."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from inagg_testbed.bench.pages.suite import contents
 from inagg_testbed.bench.plan import Case
 from inagg_testbed.bench.report import read_experiments, write_report
 from inagg_testbed.bench.suite import SCALING_LINK, SCALING_WORKERS, Suite, fits, run_suite
 from inagg_testbed.bench.targets import GOALS, verdicts
 from inagg_testbed.errors import LauncherError
+from inagg_testbed.report.page import page_of, render
+from inagg_testbed.report.record import named_runs
 
 LINKS = ("unshaped", "1gbit", "100mbit")
 
@@ -171,6 +175,19 @@ def test_the_report_holds_tables_plots_and_targets(tmp_path: Path) -> None:
     assert "1000 Mbit/s each way; gloo over the switch; 64 slots" in text
     assert "| switch in process: Mpps on a core | 3 | 4.50 | yes |" in text
     assert "| packets | packets_per_second |" in text
+    (run,) = named_runs([tmp_path])
+    assert run.record.figures["targets"] == [asdict(one) for one in found]
+    page = contents([run])
+    assert page.summary[0] == f"{sum(one.met for one in found)} of {len(found)} targets are met."
+    assert len(page.verdicts) == len(found)
+    assert [section.title for section in page.sections] == [
+        "speedup",
+        "allreduce",
+        "scaling",
+        "switch",
+        "Definitions",
+    ]
+    assert render(page_of([run], {"suite": contents})) == (tmp_path / "report.html").read_text()
     for plot in ("ratios.png", "scaling.png"):
         assert f"]({plot})" in text
         assert (tmp_path / plot).read_bytes().startswith(b"\x89PNG")
@@ -181,6 +198,7 @@ def test_the_report_holds_tables_plots_and_targets(tmp_path: Path) -> None:
     assert "targets do not apply" in text
     assert "met" not in text
     assert not (tmp_path / "ratios.png").exists()
+    assert "to which the targets do not apply" in (tmp_path / "report.html").read_text()
 
 
 def test_what_an_earlier_run_measured_is_not_in_the_folder_of_a_new_one(tmp_path: Path) -> None:

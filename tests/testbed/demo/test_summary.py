@@ -2,23 +2,17 @@
 """summary.json, the plots and the report, made from the events of a training's workers."""
 
 import json
+import math
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inagg_testbed.demo.fabric_plot import layout
-from inagg_testbed.demo.report import (
-    QUICK,
-    TABLE_HEADER,
-    heading,
-    table_rows,
-    unmeasured,
-    verdicts,
-    write_report,
-)
+from inagg_testbed.demo.figures import QUICK, TABLE_HEADER, heading, table_rows, unmeasured, verdicts
+from inagg_testbed.demo.page import contents
+from inagg_testbed.demo.report import write_report
 from inagg_testbed.demo.run import (
     GLOO,
     INAGG_16,
@@ -35,6 +29,10 @@ from inagg_testbed.demo.run import (
 from inagg_testbed.errors import ConfigurationError, WrongResultError
 from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.traffic import LinkBytes
+from inagg_testbed.report.fabric import layout
+from inagg_testbed.report.page import page_of, render
+from inagg_testbed.report.parts import Bars, FabricPicture, Plot, Table, Verdict
+from inagg_testbed.report.record import Record, Run, named_runs
 
 RUN_FIELDS = [
     *("backend", "lane_bits", "loss", "accuracy", "step_ms_p50", "comm_ms_p50", "bytes_sent_per_worker"),
@@ -130,9 +128,10 @@ def test_the_bytes_on_each_link_are_written_and_drawn(tmp_path: Path) -> None:
     }
     assert files.fabric.read_bytes().startswith(b"\x89PNG")
     page = files.report.read_text()
-    assert "3 switches\n(tree:2x1) connect the hosts" in page
-    assert "Links between switches: 1gbit. Ranks are placed\ninterleaved." in page
-    assert page.count("data:image/png;base64,") == 3
+    assert "3 switches (tree:2x1) connect the hosts" in page
+    assert "Links between switches: 1gbit. Ranks are placed interleaved." in page
+    assert page.count('data-tip="leaf1:101 to root:1: ') == 4
+    assert 'data-tip="leaf1:101 to root:1: 2 MB up, &lt;0.001 MB down"' in page
 
 
 def test_the_heading_names_a_topology_that_is_no_star(tmp_path: Path) -> None:
@@ -314,15 +313,6 @@ def test_a_quick_demo_says_so(tmp_path: Path) -> None:
     assert QUICK in write_report(result, tmp_path / "demo").report.read_text()
 
 
-def test_the_reports_table_has_a_scroll_bar_in_narrow_windows_only(tmp_path: Path) -> None:
-    page = write_report(demo_result(tmp_path), tmp_path / "demo").report.read_text()
-    narrow = "@media (max-width: 64rem) { .wide { overflow-x: auto; } }"
-    assert narrow in page
-    assert "overflow" not in page.replace(narrow, "").replace("overflow-wrap", "")
-    # Only headings may wrap: a row of the widest figures fits into the page's 62 rem.
-    assert "tbody td { white-space: nowrap; }" in page
-
-
 def test_the_report_stands_alone(tmp_path: Path) -> None:
     result = demo_result(tmp_path)
     files = write_report(result, tmp_path / "demo")
@@ -330,9 +320,65 @@ def test_the_report_stands_alone(tmp_path: Path) -> None:
     assert json.loads(files.summary.read_text()) == summary(result)
     for path in files.plots:
         assert path.read_bytes().startswith(b"\x89PNG")
-    sources = re.findall(r'(?:src|href)="([^"]{0,30})', page)
-    assert len(sources) == 3
-    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    assert re.findall(r'(?:src|href)="([^"]{0,30})', page) == ["data:,", "#data"]
     for row in table_rows(result):
         for cell in row:
-            assert f"<td>{cell}</td>" in page
+            assert f">{cell}" in page
+
+
+def test_the_page_is_made_of_report_json_alone(tmp_path: Path) -> None:
+    files = write_report(with_fault(tmp_path), tmp_path / "demo")
+    (run,) = named_runs([files.record.parent])
+    assert render(page_of([run], {"demo": contents})) == files.report.read_text()
+
+
+def test_a_diverged_training_has_a_page(tmp_path: Path) -> None:
+    result = demo_result(tmp_path)
+    result.runs[1].losses = [2.0, math.nan, math.inf, 1.0]
+    files = write_report(result, tmp_path / "demo")
+    assert render(page_of(named_runs([files.record.parent]), {"demo": contents})) == files.report.read_text()
+
+
+def test_the_summary_has_three_sentences_made_from_the_figures(tmp_path: Path) -> None:
+    result = demo_result(tmp_path)
+    result.runs[1].bytes_sent_per_worker = 62_400_000
+    page = contents([Run("", Record("demo", asdict(result)))])
+    assert page.summary == [
+        "A step takes 520 ms with gloo, 96% of it communication, 270 ms with inagg:32 (1.93x as fast) and 145 ms with"
+        " inagg:16 (3.59x as fast).",
+        "In all steps each worker sends 4 MB with gloo, 62.4 MB with inagg:32 and 4 MB with inagg:16.",
+        "After 120 steps the accuracy on the test digits is from 97.50% to 98.00%.",
+    ]
+
+
+def test_a_demo_over_bridges_alone_has_a_page(tmp_path: Path) -> None:
+    demo = Demo(workers=1, switch="bridge", runs=(GLOO,))
+    result = DemoResult(
+        demo, [result_of(GLOO, comm_ms=1.0)], tmp_path, "abcdef", 1.0, demo_result(tmp_path).settings
+    )
+    page = contents([Run("", Record("demo", asdict(result)))])
+    assert page.summary[0] == "A step takes 21 ms with gloo, 5% of it communication."
+    assert page.verdicts == [
+        Verdict(True, "all accuracies within 0.00 percentage points of gloo's (at most 1)")
+    ]
+
+
+def test_demos_beside_each_other_share_tables_and_plots(tmp_path: Path) -> None:
+    folders = [tmp_path / "star", tmp_path / "tree"]
+    for folder, result in zip(folders, (demo_result(tmp_path), demo_of_a_tree(tmp_path)), strict=True):
+        write_report(result, folder)
+    page = contents(named_runs(folders))
+    table, steps, losses, _ = next(one.parts for one in page.sections if one.title == "Result")
+    assert isinstance(table, Table)
+    assert [row[0].text for row in table.rows] == ["star"] * 4 + ["tree"] * 4
+    assert isinstance(steps, Bars)
+    assert [steps.categories[0], steps.categories[-1]] == ["star: gloo", "tree: inagg:32, 1% loss"]
+    assert isinstance(losses, Plot)
+    assert len(losses.series) == 8
+    fabrics = next(one.parts for one in page.sections if one.title == "Bytes on each link")
+    assert [one.fabric.name for one in fabrics if isinstance(one, FabricPicture)] == ["star", "tree:2x1"]
+
+
+def test_figures_of_another_form_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="a: not the figures of a demo: demo: Field required"):
+        contents([Run("a", Record("demo", {"rows": []}))])
