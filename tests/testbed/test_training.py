@@ -359,7 +359,7 @@ def test_a_quick_suite_writes_all_its_files(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert {path.name for path in folder.iterdir()} == {
         *("allreduce.json", "latency.json", "loss.json", "scaling.json", "straggler.json"),
-        *("targets.json", "report.md", "ratios.png", "scaling.png"),
+        *("targets.json", "report.md", "report.json", "report.html", "ratios.png", "scaling.png"),
     }
     assert "targets are not judged at these sizes" in done.stdout
     assert json.loads((folder / "targets.json").read_text()) == []
@@ -382,6 +382,7 @@ def test_the_demo_command_writes_summary_plots_and_report(tmp_path: Path) -> Non
     assert {path.name for path in (tmp_path / "demo").iterdir()} == {
         "summary.json",
         "report.html",
+        "report.json",
         "loss.png",
         "steps.png",
         "links.json",
@@ -389,6 +390,10 @@ def test_the_demo_command_writes_summary_plots_and_report(tmp_path: Path) -> Non
     }
     assert "bit-identical" in done.stdout
     assert "quick run: so few steps" in done.stdout
+    page = (tmp_path / "demo" / "report.html").read_text()
+    done = commands.inagg_process("report", str(tmp_path / "demo"), "--output", str(tmp_path / "again.html"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "again.html").read_text() == page
 
 
 @pytest.mark.bmv2

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.markup import escape
 
-from inagg_testbed.cli import bench, operating
+from inagg_testbed.cli import bench, operating, reports
 from inagg_testbed.cli.compare import compare
 from inagg_testbed.cli.options import (
     FIRST_GRPC_PORT,
@@ -75,6 +75,7 @@ app.add_typer(operating.app)
 app.add_typer(bench.app, name="bench")
 app.command()(compare)
 app.command()(decode)
+app.command()(reports.report)
 
 
 _LOOK_S = 0.2
