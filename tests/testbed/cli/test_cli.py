@@ -24,7 +24,19 @@ from tests.testbed import commands
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OPERATING = ("status", "counters", "registers", "slots", "loss", "impair", "logs", "capture", "shell")
-COMMANDS = ("demo", "compare", "up", "run", "launch", "down", "exec", "decode", "report", "doctor", *OPERATING)
+COMMANDS = (
+    "demo",
+    "compare",
+    "up",
+    "run",
+    "launch",
+    "down",
+    "exec",
+    "decode",
+    "report",
+    "doctor",
+    *OPERATING,
+)
 BENCH = ("--workers", "2", "--elements", "10")
 BENCHES = ("allreduce", "straggler", "late", "jobs", "device", "convergence", "suite")
 

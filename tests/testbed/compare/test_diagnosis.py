@@ -7,8 +7,7 @@ import pytest
 
 from inagg_testbed.compare.diagnosis import REMEDIES, diagnose, diagnoses
 from inagg_testbed.compare.figures import Late, Parts, RunFigures
-from tests.testbed.compare.test_figures import run
-from tests.testbed.compare.test_plans import compared
+from tests.testbed.compare.examples import compared, run
 
 RATE = 100_000_000
 

@@ -2,57 +2,18 @@
 """The figures of a run follow from its ranks' events."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from inagg_testbed.compare.figures import ComparisonFigures, Interval, RunFigures, gain, summarise, table
-from inagg_testbed.compare.plan import Compare, Quality, Until
+from inagg_testbed.compare.figures import ComparisonFigures, Interval, gain, table
+from inagg_testbed.compare.plan import Compare
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.errors import WrongResultError
 from inagg_testbed.network.workers import Event
-from tests.testbed.compare.test_plans import compared
+from tests.testbed.compare.examples import compared, figures, of_rank, run, step
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "compare.schema.json"
-Events = list[tuple[int, Event]]
-STEP = {
-    "event": "step",
-    "seconds": 0.1,
-    "ran": 0.03,
-    "queued": 0.01,
-    "loaded": 0.0,
-    "reducing": 0.08,
-    "exchanging": 0.0,
-    "cpu": 0.05,
-    "sent": 1000,
-    "received": 2000,
-    "loss": 1.0,
-}
-
-
-def step(number: int, **values: Any) -> Event:
-    """An event."""
-    return {**STEP, "step": number, **values}
-
-
-def of_rank(rank: int, *middle: Event, weights: str = "aa") -> Events:
-    """A rank's events."""
-    end = {"event": "end", "peak_bytes": 500 + rank, "weights": [weights]}
-    return [(rank, event) for event in ({"event": "begin", "elements": 100}, *middle, end)]
-
-
-def figures(
-    events: Events, way: str = "ring", until: str | None = None, model: str | None = "digits-cnn"
-) -> RunFigures:
-    """Of a run of four ranks."""
-    compare = replace(compared(way), model=model, program=() if model else ("train.py",))
-    if until is not None:
-        compare = replace(
-            compare, until=Until.parse(until, None if model is None else Quality.of_model(model))
-        )
-    return summarise(compare, compare.ways[0], 0, 1, events, [])
 
 
 def test_a_step_is_that_of_the_slowest_rank() -> None:
@@ -121,11 +82,6 @@ def test_an_interval_is_students() -> None:
     assert Interval.of([1.0, 2.0, 3.0]).half_width == pytest.approx(4.303 / 3**0.5, rel=1e-3)
     assert Interval.of([2.0]).half_width is None
     assert f"{Interval.of([2.0]):.1f}" == "2.0"
-
-
-def run(way: str, step_ms: float, repeat: int = 0, reached_s: float | None = None) -> RunFigures:
-    made = figures(of_rank(0, step(0)), way)
-    return made.model_copy(update={"step_ms": step_ms, "repeat": repeat, "reached_s": reached_s})
 
 
 def test_gains_are_medians_of_ratios_of_the_same_repeat() -> None:

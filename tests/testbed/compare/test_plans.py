@@ -3,22 +3,10 @@
 
 import pytest
 
-from inagg_testbed.compare.plan import Compare, Quality, Until
+from inagg_testbed.compare.plan import Quality, Until
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.errors import ConfigurationError
-from inagg_testbed.network.fabric import Fabric
-
-
-def compared(*ways: str, fabric: str = "star", workers: int = 4) -> Compare:
-    """A comparison of these."""
-    made = Fabric.parse(fabric, hosts=workers)
-    return Compare(
-        model="digits-cnn",
-        ways=tuple(map(Way.parse, ways)),
-        fabric=made,
-        topology=fabric,
-        link_name="100mbit",
-    )
+from tests.testbed.compare.examples import compared
 
 
 @pytest.mark.parametrize(
