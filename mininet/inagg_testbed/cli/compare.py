@@ -73,8 +73,8 @@ def compare(
 ) -> None:
     """Train under several architectures on the same links.
 
-    All train from the same weights, on the same batches. RESULTS/compare.json gets the figures: the time of a step and
-    what it consists of, bytes on links beside theory, memory, and the time to a target.
+    All train from the same weights, on the same batches. RESULTS gets compare.json and a page, report.html: the time
+    of a step and what it consists of, bytes on links beside theory, memory, and the time to a target.
 
     Example: inagg compare --model digits-cnn --workers 4 --with ring --with inagg:32 --until accuracy=0.98
 
@@ -83,10 +83,12 @@ def compare(
     with errors_explained():
         from inagg_testbed.compare.diagnosis import diagnoses
         from inagg_testbed.compare.figures import HEADER, table
+        from inagg_testbed.compare.page import contents
         from inagg_testbed.compare.plan import MODELS, Compare, Until
         from inagg_testbed.compare.run import Folder, missing, run_compare
-        from inagg_testbed.compare.run import results as ended
         from inagg_testbed.compare.ways import Way
+        from inagg_testbed.report.page import write_report
+        from inagg_testbed.report.record import Record
 
         fabric = chosen_fabric(topology, workers, rank_order, uplink)
         known = MODELS.get(model)
@@ -134,14 +136,17 @@ def compare(
                 ) as testbed,
             ):
                 run_compare(what, folder, testbed, view.update)
-        runs = ended(what, folder)
-        file = folder.write_all(what, runs)
-        print_table(
-            console, f"{what.title}: {fabric.size} workers, {topology}, {link}", HEADER, table(what, runs)
+        figures = folder.write_all(what)
+        report = write_report(
+            results, Record("compare", figures.model_dump(mode="json")), {"compare": contents}
         )
-        for line in diagnoses(what, runs):
-            console.print(line, highlight=False, soft_wrap=True)
-        console.print(f"figures: {file.resolve()}", highlight=False, soft_wrap=True)
+        print_table(
+            console, f"{what.title}: {fabric.size} workers, {topology}, {link}", HEADER, table(figures)
+        )
+        for diagnosis in diagnoses(figures):
+            for line in diagnosis.lines():
+                console.print(line, highlight=False, soft_wrap=True)
+        console.print(f"report: {report.resolve()}", highlight=False, soft_wrap=True)
 
 
 def _program(script: str, arguments: list[str]) -> tuple[str, ...]:

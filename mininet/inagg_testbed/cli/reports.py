@@ -23,8 +23,8 @@ def report(
 ) -> None:
     """Write the page of a run again, or one page of several runs.
 
-    A RUN is a folder into which `inagg demo`, `inagg bench allreduce` or `inagg bench suite` has written report.json.
-    Demos share tables and plots, and so do all-reduces.
+    A RUN is a folder into which `inagg demo`, `inagg compare`, `inagg bench allreduce` or `inagg bench suite` has
+    written report.json. Demos share tables and plots, and so do comparisons, and all-reduces.
 
     Example: inagg report results/demo
 
@@ -32,6 +32,7 @@ def report(
     """
     with errors_explained():
         from inagg_testbed.bench.pages import allreduce, suite
+        from inagg_testbed.compare import page as compare
         from inagg_testbed.demo import page as demo
         from inagg_testbed.report.page import Contents, page_of, render
         from inagg_testbed.report.record import PAGE, Kind, named_runs
@@ -43,6 +44,7 @@ def report(
             "demo": demo.contents,
             "allreduce": allreduce.contents,
             "suite": suite.contents,
+            "compare": compare.contents,
         }
         write_text(path, render(page_of(found, contents)))
         console.print(f"report: {path.resolve()}", highlight=False, soft_wrap=True)

@@ -6,12 +6,10 @@ divided: for inagg's jobs as their packet threads have seen it, for others first
 then by what theory predicts of links and round trips. What is left has no name.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from inagg_testbed.compare.figures import RunFigures
-from inagg_testbed.compare.plan import Compare
-from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.compare.figures import ComparisonFigures, RunFigures
 
 # Ethernet, IPv4 and TCP headers of full frames, over their payload: 66 of 1514 bytes. inagg's frames have 62 of 1086.
 _HEADERS = 1.05
@@ -68,7 +66,12 @@ class Diagnosis:
         shares = ", ".join(f"{cause.name} {cause.share:.0%}{cause.detail}" for cause in self.causes)
         yield f"{self.way}: {shares}; with sums that cost nothing a step is {self.at_most:.2f}x as fast"
         if self.causes:
-            yield f"  {REMEDIES[self.causes[0].name]}"
+            yield f"  {self.remedy}"
+
+    @property
+    def remedy(self) -> str:
+        """What helps against the largest cause."""
+        return REMEDIES[self.causes[0].name] if self.causes else ""
 
 
 def diagnose(run: RunFigures, rate_bps: int | None) -> Diagnosis:
@@ -133,10 +136,7 @@ def _waiting(run: RunFigures, rate_bps: int | None) -> dict[str, tuple[float, st
     return found
 
 
-def diagnoses(compare: Compare, runs: Sequence[RunFigures]) -> Iterator[str]:
-    """In words, of each architecture's first training."""
-    rate_bps = LinkSpec.parse(compare.link_name).rate_bps
-    for way in compare.ways:
-        first = next((run for run in runs if run.way == way.text), None)
-        if first is not None:
-            yield from diagnose(first, rate_bps).lines()
+def diagnoses(comparison: ComparisonFigures) -> Iterator[Diagnosis]:
+    """Of each architecture's first training."""
+    for way in comparison.ways:
+        yield diagnose(comparison.of(way)[0], comparison.rate_bps)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from inagg_testbed.compare.plan import Compare, Until
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.errors import WrongResultError
+from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.traffic import LinkBytes
 from inagg_testbed.network.training_run import values_by_step
 from inagg_testbed.network.workers import Event
@@ -101,6 +102,7 @@ class RunFigures(_Document):
     losses: list[float | None] = Field(
         description="by step, mean over ranks; null if the program calls no backward"
     )
+    clock_s: list[float] = Field(description="rank 0's clock after each of these steps")
     judged: list[tuple[int, float, float]] = Field(
         description="steps, seconds, and the held-out accuracy or loss of rank 0's model"
     )
@@ -144,6 +146,29 @@ class ComparisonFigures(_Document):
     machine: dict[str, str]
     command: list[str]
     runs: list[RunFigures]
+
+    @property
+    def ways(self) -> list[str]:
+        """The architectures that have run; the others are compared with the first."""
+        return list(dict.fromkeys(run.way for run in self.runs))
+
+    @property
+    def has_target(self) -> bool:
+        """Whether what counts is the time to a target, rather than that of a step."""
+        return self.settings["until"] is not None
+
+    @property
+    def rate_bps(self) -> int | None:
+        """Of the hosts' links."""
+        return LinkSpec.parse(self.settings["link"]).rate_bps
+
+    def of(self, way: str) -> list[RunFigures]:
+        """The runs of an architecture."""
+        return [run for run in self.runs if run.way == way]
+
+    def gain(self, way: str) -> float | None:
+        """See `gain`; over the first architecture."""
+        return gain(self.of(way), self.of(self.ways[0]), by_target=self.has_target)
 
 
 def summarise(
@@ -210,6 +235,7 @@ def summarise(
         switch_busy=switch_busy,
         peak_bytes=max(event["peak_bytes"] for event in ends),
         losses=losses,
+        clock_s=seconds[1:],
         judged=judged,
         quality=next((event["value"] for _, event in events if event["event"] == "quality"), None),
         reached_s=None
@@ -281,19 +307,13 @@ HEADER = (
 )
 
 
-def table(compare: Compare, runs: Sequence[RunFigures]) -> list[tuple[str, ...]]:
-    """A row for each architecture that has run. Gains are those of time to the target, else of a step, over the first
-    row: medians of the ratios of runs with the same seed."""
-    rows = []
-    first = [run for run in runs if run.way == compare.ways[0].text]
-    for way in compare.ways:
-        own = [run for run in runs if run.way == way.text]
-        if own:
-            rows.append(_row(compare, own, first))
-    return rows
+def table(comparison: ComparisonFigures) -> list[tuple[str, ...]]:
+    """A row for each architecture. Gains are those of time to the target, else of a step, over the first row: medians
+    of the ratios of runs with the same seed."""
+    return [_row(comparison, comparison.of(way)) for way in comparison.ways]
 
 
-def _row(compare: Compare, own: Sequence[RunFigures], first: Sequence[RunFigures]) -> tuple[str, ...]:
+def _row(comparison: ComparisonFigures, own: Sequence[RunFigures]) -> tuple[str, ...]:
     def interval(figure: Callable[[RunFigures], float], spec: str = ".0f") -> str:
         return format(Interval.of([figure(run) for run in own]), spec)
 
@@ -301,7 +321,7 @@ def _row(compare: Compare, own: Sequence[RunFigures], first: Sequence[RunFigures
     qualities = [run.quality for run in own if run.quality is not None]
     theory = own[0].theory_bytes
     share = statistics.fmean(run.busiest_link_bytes for run in own) / theory if theory else None
-    ratio = gain(own, first, by_target=compare.until is not None)
+    ratio = comparison.gain(own[0].way)
     return (
         own[0].way,
         interval(lambda run: run.step_ms),
@@ -314,7 +334,7 @@ def _row(compare: Compare, own: Sequence[RunFigures], first: Sequence[RunFigures
         "-" if share is None else f"{share:.2f}x",
         interval(lambda run: run.peak_bytes / 1e6),
         f"{statistics.fmean(qualities):.4g}" if qualities else "-",
-        "-" if compare.until is None else _times(times),
+        _times(times) if comparison.has_target else "-",
         "-" if ratio is None else f"{ratio:.2f}x",
     )
 

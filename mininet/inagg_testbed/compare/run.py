@@ -55,17 +55,16 @@ class Folder:
         """A run has ended."""
         write_text(self._file(way, figures.repeat), figures.model_dump_json(indent=1) + "\n")
 
-    def write_all(self, compare: Compare, runs: list[RunFigures]) -> Path:
-        """compare.json."""
+    def write_all(self, compare: Compare) -> ComparisonFigures:
+        """Write compare.json, of the runs that have ended."""
         figures = ComparisonFigures(
             settings=compare.settings(),
             machine=machine_description(),
             command=[Path(sys.argv[0]).name, *sys.argv[1:]],
-            runs=runs,
+            runs=results(compare, self),
         )
-        file = self.path / "compare.json"
-        write_text(file, figures.model_dump_json(indent=1) + "\n")
-        return file
+        write_text(self.path / "compare.json", figures.model_dump_json(indent=1) + "\n")
+        return figures
 
 
 def missing(compare: Compare, folder: Folder) -> list[tuple[Way, int]]:

@@ -21,8 +21,8 @@ from inagg_testbed.files import write_text
 from inagg_testbed.report.machine import machine_description
 
 FILE, PAGE = "report.json", "report.html"
-Kind = Literal["demo", "allreduce", "suite"]
-_WRITERS = "`inagg demo`, `inagg bench allreduce` and `inagg bench suite` write it"
+Kind = Literal["demo", "allreduce", "suite", "compare"]
+_WRITERS = "`inagg demo`, `inagg compare`, `inagg bench allreduce` and `inagg bench suite` write it"
 _SHOWN = 8  # files that an error names
 
 

@@ -4,7 +4,7 @@
 from dataclasses import replace
 from typing import Any
 
-from inagg_testbed.compare.figures import RunFigures, summarise
+from inagg_testbed.compare.figures import ComparisonFigures, RunFigures, summarise
 from inagg_testbed.compare.plan import Compare, Quality, Until
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.network.fabric import Fabric
@@ -64,3 +64,9 @@ def figures(
 def run(way: str, step_ms: float, repeat: int = 0, reached_s: float | None = None) -> RunFigures:
     made = figures(of_rank(0, step(0)), way)
     return made.model_copy(update={"step_ms": step_ms, "repeat": repeat, "reached_s": reached_s})
+
+
+def comparison(*runs: RunFigures, until: str | None = None) -> ComparisonFigures:
+    """The figures of these runs."""
+    settings = compared(*dict.fromkeys(each.way for each in runs)).settings() | {"until": until}
+    return ComparisonFigures(settings=settings, machine={}, command=["inagg"], runs=list(runs))

@@ -7,7 +7,7 @@ import pytest
 
 from inagg_testbed.compare.diagnosis import REMEDIES, diagnose, diagnoses
 from inagg_testbed.compare.figures import Late, Parts, RunFigures
-from tests.testbed.compare.examples import compared, run
+from tests.testbed.compare.examples import comparison, run
 
 RATE = 100_000_000
 
@@ -83,7 +83,8 @@ def test_a_training_without_steps_has_no_limit() -> None:
 
 def test_the_lines_name_the_limit_and_what_to_do() -> None:
     figures = of(parts={"ran": 20, "waited": 80, "communication": 80}, theory_bytes=1e6)
-    first, second = diagnoses(compared("ring", "inagg:32"), [figures])
+    (diagnosis,) = diagnoses(comparison(figures))
+    first, second = diagnosis.lines()
     assert first.startswith("ring: link 80% (84 ms for 1 MB), computation 20%; with sums that cost nothing")
     assert first.endswith("5.00x as fast")
     assert second.strip() == REMEDIES["link"]

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from inagg_testbed.compare.figures import ComparisonFigures, Interval, gain, table
-from inagg_testbed.compare.plan import Compare
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.errors import WrongResultError
 from inagg_testbed.network.workers import Event
-from tests.testbed.compare.examples import compared, figures, of_rank, run, step
+from tests.testbed.compare.examples import comparison, figures, of_rank, run, step
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "compare.schema.json"
 
@@ -93,8 +92,7 @@ def test_gains_are_medians_of_ratios_of_the_same_repeat() -> None:
 
 
 def test_the_table_has_a_row_for_each_architecture_that_has_run() -> None:
-    compare: Compare = compared("ring", "inagg:32", "gossip")
-    rows = table(compare, [run("ring", 100), run("inagg:32", 50)])
+    rows = table(comparison(run("ring", 100), run("inagg:32", 50)))
     assert [(row[0], row[-1]) for row in rows] == [("ring", "1.00x"), ("inagg:32", "2.00x")]
 
 

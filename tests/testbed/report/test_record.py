@@ -37,7 +37,10 @@ def test_an_error_says_what_is_in_a_folder_instead(tmp_path: Path) -> None:
             read_record(folder)
         return str(error.value)
 
-    assert "`inagg demo`, `inagg bench allreduce` and `inagg bench suite` write it" in refused(tmp_path)
+    assert (
+        "`inagg demo`, `inagg compare`, `inagg bench allreduce` and `inagg bench suite` write it"
+        in refused(tmp_path)
+    )
     assert refused(tmp_path).endswith("the folder is empty")
     (tmp_path / "summary.json").write_text("{}")
     (tmp_path / "bench.log").write_text("")
@@ -55,7 +58,10 @@ def test_an_error_says_what_is_in_a_folder_instead(tmp_path: Path) -> None:
         ("{", "Invalid JSON"),
         ("[]", "Input should be"),
         ('{"figures": {}}', "kind: Field required"),
-        ('{"kind": "game", "figures": {}}', "kind: Input should be 'demo', 'allreduce' or 'suite'"),
+        (
+            '{"kind": "game", "figures": {}}',
+            "kind: Input should be 'demo', 'allreduce', 'suite' or 'compare'",
+        ),
     ],
 )
 def test_a_file_that_is_no_report_is_refused(tmp_path: Path, content: str, problem: str) -> None:
