@@ -25,7 +25,8 @@ class Exchange(Protocol):
     def start(self, parameters: Sequence[torch.Tensor]) -> None:
         """Give all ranks the weights of rank 0. Before the first step, once.
 
-        parameters: float32, with the same shapes at all ranks. Raises ValueError if they are not, or if there are none.
+        parameters: float32, with the same shapes at all ranks. Raises ValueError if there are none, or if types or the
+        numbers of elements differ.
         """
 
     def after_step(self) -> None:

@@ -49,6 +49,14 @@ _START_UP_S = 180.0
 _GLOO_THROUGH_SWITCH_BPS = 1e9
 
 
+def gloo_path(fabric: Fabric, link: LinkSpec, switch: SwitchKind = "model") -> GlooPath:
+    """What gloo's packets cross where gloo is fastest."""
+    fast = link.rate_bps is None or link.rate_bps > _GLOO_THROUGH_SWITCH_BPS
+    # In a tree a packet crosses several switch processes, which share the machine's cores with the ranks.
+    several = not fabric.is_star and switch != "bridge"
+    return "bridge" if switch == "bmv2" or fast or several else "switch"
+
+
 @dataclass(frozen=True, kw_only=True)
 class AllReduceBench:
     """What to measure on one testbed.
@@ -117,11 +125,7 @@ class AllReduceBench:
         """What gloo's packets cross."""
         if self.gloo_over is not None:
             return self.gloo_over
-        rate = self.link.rate_bps
-        fast = rate is None or rate > _GLOO_THROUGH_SWITCH_BPS
-        # In a tree a packet crosses several switch processes, which share the machine's cores with the ranks.
-        several = not self.fabric.is_star and self.switch != "bridge"
-        return "bridge" if self.switch == "bmv2" or fast or several else "switch"
+        return gloo_path(self.fabric, self.link, self.switch)
 
     @property
     def fabric(self) -> Fabric:

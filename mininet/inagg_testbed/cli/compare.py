@@ -22,6 +22,7 @@ from inagg_testbed.cli.options import (
 )
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network.fabric import STAR
+from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.switch_options import SwitchOptions
 from inagg_testbed.terminal import ProgressView, print_table
 
@@ -56,7 +57,9 @@ def compare(
     steps: Annotated[
         int | None, typer.Option(min=2, help="Training steps of a model; by default what suits it.")
     ] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Trainings of each, with other seeds.")] = 1,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="Trainings of each; a model has another seed each time.")
+    ] = 1,
     until: Annotated[
         str | None,
         typer.Option(
@@ -64,7 +67,10 @@ def compare(
             help="What is timed: accuracy=0.98 or loss=1.5, whichever the model has. Its training ends then.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights and batches, in the first repeat.")] = 1,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of a model's weights and batches, in the first repeat; by default 1."),
+    ] = None,
     results: Annotated[
         Path, typer.Option(help="Folder. A comparison that was interrupted goes on when it is there.")
     ] = Path("results/compare"),
@@ -81,6 +87,7 @@ def compare(
     Example: inagg compare --model train.py --with ring --with inagg:16 -- --epochs 1
     """
     with errors_explained():
+        from inagg_testbed.bench.allreduce import gloo_path
         from inagg_testbed.compare.diagnosis import diagnoses
         from inagg_testbed.compare.figures import HEADER, table
         from inagg_testbed.compare.page import contents
@@ -95,8 +102,10 @@ def compare(
         program = () if known is not None else _program(model, arguments or [])
         if known is not None and arguments:
             raise ConfigurationError(f"--model {model} takes no arguments, and there is {arguments[0]!r}")
-        if known is None and steps is not None:
-            raise ConfigurationError("--steps is for models of ours: a program knows itself when it ends")
+        if known is None and (steps is not None or seed is not None):
+            raise ConfigurationError(
+                "--steps and --seed are for models of ours: a program knows itself when it ends, and seeds itself"
+            )
         what = Compare(
             model=None if known is None else model,
             program=program,
@@ -109,7 +118,7 @@ def compare(
             impair=tuple(impair or ()),
             steps=None if known is None else steps or known.steps,
             repeats=repeat,
-            seed=seed,
+            seed=1 if seed is None else seed,
             until=None if until is None else Until.parse(until, None if known is None else known.quality),
         )
         folder = Folder(results, what)
@@ -131,7 +140,7 @@ def compare(
                     topology=topology,
                     uplink=uplink,
                     rank_order=rank_order,
-                    gloo_over="switch" if fabric.is_star or what.impair else "bridge",
+                    gloo_over=gloo_path(fabric, LinkSpec.parse(link, mtu=mtu)),
                     on_stage=view.stage,
                 ) as testbed,
             ):

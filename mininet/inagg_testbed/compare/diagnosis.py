@@ -55,7 +55,7 @@ class Cause:
 @dataclass(frozen=True)
 class Diagnosis:
     """causes: the largest first, from 5% of a step on. at_most: how much faster a step can become at most by sums that
-    cost nothing (Amdahl's law)."""
+    cost nothing (Amdahl's law), of ranks as late as they are."""
 
     way: str
     causes: tuple[Cause, ...]
@@ -87,7 +87,9 @@ def diagnose(run: RunFigures, rate_bps: int | None) -> Diagnosis:
         "data loading": (loading, ""),
         "other": (parts.other - loading, ""),
     }
-    for name, (ms, detail) in _waiting(run, rate_bps).items():
+    waiting = _waiting(run, rate_bps)
+    gained = parts.waited - waiting.get("ranks", (0.0, ""))[0]  # late ranks stay late
+    for name, (ms, detail) in waiting.items():
         before, known = times.get(name, (0.0, ""))
         times[name] = before + ms, detail or known
     causes = sorted(
@@ -98,7 +100,7 @@ def diagnose(run: RunFigures, rate_bps: int | None) -> Diagnosis:
         ),
         key=lambda cause: -cause.share,
     )
-    return Diagnosis(run.way, tuple(causes), step / max(step - parts.waited, 0.01 * step))
+    return Diagnosis(run.way, tuple(causes), step / max(step - gained, 0.01 * step))
 
 
 def _waiting(run: RunFigures, rate_bps: int | None) -> dict[str, tuple[float, str]]:

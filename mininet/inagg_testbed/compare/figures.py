@@ -86,11 +86,9 @@ class RunFigures(_Document):
     )
     theory_bytes: float = Field(description="what this should be, without headers")
     theory_steps: float = Field(description="messages that depend on each other, in a step on average")
-    sums: float = Field(
-        description="of gradients, in a step; 0 if ranks exchange weights, or a baseline sums"
-    )
+    sums: float = Field(description="that ended in a step; 0 if ranks exchange weights")
     least_rtt_ms: float | None = Field(
-        description="least round-trip time of a rank's packets, of gloo's connections"
+        description="least round-trip time of a rank's TCP connections to other hosts but the controller's"
     )
     resent: float = Field(description="share of packets that were sent again")
     late: list[Late] = Field(description="ranks that others wait for, the latest first")
@@ -103,8 +101,8 @@ class RunFigures(_Document):
         description="by step, mean over ranks; null if the program calls no backward"
     )
     clock_s: list[float] = Field(description="rank 0's clock after each of these steps")
-    judged: list[tuple[int, float, float]] = Field(
-        description="steps, seconds, and the held-out accuracy or loss of rank 0's model"
+    judged: list[tuple[int, float, float | None]] = Field(
+        description="steps, seconds, and the held-out accuracy or loss of rank 0's model; null: not a number"
     )
     quality: float | None = Field(description="of the model at the end; null for a program")
     reached_s: float | None = Field(
@@ -184,12 +182,14 @@ def summarise(
     ends = [event for _, event in events if event["event"] == "end"]
     begins = [event for _, event in events if event["event"] == "begin"]
     steps = [(rank, event) for rank, event in events if event["event"] == "step"]
+    if len(ends) < len({rank for rank, _ in events}):
+        raise WrongResultError(f"{way}: a rank ended in the middle, without an error: by os._exit?")
     if not steps:
         raise WrongResultError(
             f"{way}: the program did fewer than two steps: no optimizer of torch.optim has called step twice"
         )
     weights = sorted({digest for event in ends for digest in event["weights"]})
-    if len({tuple(event["weights"]) for event in ends}) > 1 and not way.exchanges_weights:
+    if compare.model is not None and len(weights) > 1 and not way.exchanges_weights:
         raise WrongResultError(f"{way}: the ranks ended with {len(weights)} different sets of weights")
     clock, judged = 0.0, []
     seconds = [0.0]  # of rank 0's clock after each step
@@ -224,7 +224,7 @@ def summarise(
         ),
         theory_bytes=theory.share * element_bytes * elements,
         theory_steps=theory.steps,
-        sums=max((event["sums"] for event in groups.values()), default=0) / len(seconds),
+        sums=max((event["sums"] for event in groups.values()), default=0) / len(seconds[1:]),
         least_rtt_ms=1e3 * min(rtts) if rtts else None,
         resent=statistics.fmean(event["resent"] for event in groups.values()) if groups else 0.0,
         late=[
@@ -237,7 +237,9 @@ def summarise(
         losses=losses,
         clock_s=seconds[1:],
         judged=judged,
-        quality=next((event["value"] for _, event in events if event["event"] == "quality"), None),
+        quality=next(
+            (event["value"] for rank, event in events if rank == 0 and event["event"] == "quality"), None
+        ),
         reached_s=None
         if compare.until is None
         else _reached(compare.until, compare.model, judged, losses, seconds),
@@ -251,7 +253,8 @@ def _parts(steps: Sequence[Event]) -> Parts:
     rows = []
     for step in steps:
         slept = max(0.0, step["seconds"] - step["ran"] - step["queued"])
-        communication = step["reducing"] + step["exchanging"]
+        # Groups may sum at the same time.
+        communication = min(step["reducing"] + step["exchanging"], step["seconds"])
         waited = min(slept, communication)
         rows.append((step["ran"], step["queued"], waited, slept - waited, communication))
     ran, queued, waited, other, communication = (

@@ -2,6 +2,7 @@
 """The models of `inagg compare --model`, and their training loop. The run's seed gives each rank its own batches."""
 
 import argparse
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -117,10 +118,8 @@ class Judge:
     each ends when it has heard the answer.
     """
 
-    def __init__(
-        self, probe: Probe, log: EventLog, quality: Quality, target: float | None, lockstep: bool
-    ) -> None:
-        self._probe, self._log, self._quality, self._target = probe, log, quality, target
+    def __init__(self, log: EventLog, quality: Quality, target: float | None, lockstep: bool) -> None:
+        self._log, self._quality, self._target = log, quality, target
         self._lockstep = lockstep
         self._store = dist.distributed_c10d._get_default_store()
         self._number = 0
@@ -150,7 +149,7 @@ def train(arguments: argparse.Namespace, probe: Probe, log: EventLog, lockstep: 
     model = DistributedDataParallel(training.model)
     optimizer = training.optimizer(model)
     quality = Quality.of_model(arguments.model)
-    judge = Judge(probe, log, quality, arguments.target, lockstep)
+    judge = Judge(log, quality, arguments.target, lockstep)
 
     def value() -> float:
         model.module.eval()
@@ -163,7 +162,7 @@ def train(arguments: argparse.Namespace, probe: Probe, log: EventLog, lockstep: 
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         if step % arguments.judge_every == 0:
-            with probe.paused():
+            with probe.paused() if lockstep else contextlib.nullcontext():  # else other ranks train on
                 if judge.is_enough(step, value):
                     break
     probe.finish()

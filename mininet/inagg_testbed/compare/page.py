@@ -198,7 +198,11 @@ def _curves(trainings: Sequence[tuple[str, RunFigures]]) -> list[Part]:
         ),
     ]
     judged = [
-        Series(label, [time for _, time, _ in run.judged], [value for _, _, value in run.judged])
+        Series(
+            label,
+            [time for _, time, _ in run.judged],
+            [math.nan if value is None else value for _, _, value in run.judged],
+        )
         for label, run in trainings
         if run.judged
     ]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a comparison trains: a model of ours, or a program of the user's. Without torch, as the launcher is."""
 
+import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +73,8 @@ class Until:
                 if of is not None
                 else f"--until {text}: of a program only the loss is seen, such as --until loss=1.5"
             )
+        if not math.isfinite(found.value):
+            raise ConfigurationError(f"--until {text}: want a number")
         if found.quality == _ACCURACY and not 0 < found.value <= 1:
             raise ConfigurationError(f"--until {text}: an accuracy is above 0, and at most 1")
         return found
@@ -124,6 +128,9 @@ class Compare:
         return {
             "model": self.model,
             "program": list(self.program),
+            "program_sha256": hashlib.sha256(Path(self.program[0]).read_bytes()).hexdigest()
+            if self.program
+            else None,
             "workers": self.fabric.size,
             "topology": self.topology,
             "rank_order": self.fabric.rank_order,

@@ -16,11 +16,11 @@ group has seen since the first step; "end".
 
 import contextlib
 import hashlib
-import json
 import os
 import resource
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +37,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from inagg import hooks, takeover
 from inagg.at_exit import living
-from inagg.counters import REDUCTIONS, Stats, difference, late_ranks
+from inagg.counters import REDUCTIONS, Stats, Tally, difference, late_ranks
 from inagg.errors import ConfigurationError
 from inagg.explanation import explain_figures
 from inagg.loading import loading_s
@@ -86,6 +86,7 @@ class Probe:
         self._log, self._way, self._racks = log, way, racks
         self._exchanging_s = 0.0
         self._skipped = _NOTHING
+        self._tallies: set[Tally] = set()
         self._last: Reading | None = None
         self._before: tuple[Mapping[str, Any], tuple[int, int]] | None = (
             None  # of the group, at the first step
@@ -123,14 +124,15 @@ class Probe:
     def _on_model(self, model: DistributedDataParallel) -> None:
         self._models.append(model)
         group: Any = model.process_group
+        ranks = dist.get_world_size()
+        if self._way.baseline is not None and not self._way.gloo_sums and group.size() != ranks:
+            raise ConfigurationError(
+                f"--with {self._way} is for models that are parallel over all {ranks} ranks, and the program has one "
+                f"that is parallel over {group.size()}"
+            )
         if self._way.exchanges_weights:
             self._exchange(model)
         elif self._way.baseline is not None and not self._way.gloo_sums:
-            if group.size() != dist.get_world_size():
-                raise ConfigurationError(
-                    f"--with {self._way} sums among all {dist.get_world_size()} ranks, and the program's model is "
-                    f"parallel over {group.size()} of them"
-                )
             if self._all_reduce is None:
                 self._all_reduce = self._make_all_reduce(self._way.baseline)
             model.register_comm_hook(group, self._sum_bucket)
@@ -145,6 +147,8 @@ class Probe:
         assert self._way.baseline is not None
         with takeover.suspended():
             exchange = exchanges.make(self._way.baseline, self._racks)
+        if (watch := getattr(model.process_group, "training", None)) is not None:
+            watch.end(failed=True)  # it would warn that the ranks sum nothing
         attach(exchange, model)  # no optimizer: `_on_step` sees them all
         self._exchanges[id(model)] = {id(each) for each in model.parameters()}, exchange
 
@@ -158,22 +162,21 @@ class Probe:
         bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's stub lacks it
     ) -> torch.futures.Future[torch.Tensor]:
         """DDP's communication hook: the mean of a bucket, by a baseline."""
-        buffer, mean = bucket.buffer(), torch.futures.Future[torch.Tensor]()
+        buffer: torch.Tensor = bucket.buffer()
+        begun = torch.futures.Future[None]()
         call = group.tally.begin("all_reduce", buffer.nbytes)
 
-        def sum_it() -> None:
+        def sum_it(_: object) -> torch.Tensor:
             try:
                 assert self._all_reduce is not None
                 self._all_reduce(buffer)
                 buffer.div_(group.size())
-            except Exception as error:
-                mean.set_exception(error)  # type: ignore[arg-type]  # torch's stub wants a tensor
-                return
+                return buffer
             finally:
                 call.end()
-            mean.set_result(buffer)
 
-        self._summing.submit(sum_it)
+        mean = begun.then(sum_it)
+        self._summing.submit(begun.set_result, None)
         return mean
 
     # --- the measurement
@@ -186,12 +189,17 @@ class Probe:
             ran=ran,
             queued=queued,
             loaded=loading_s(),
-            reducing=sum(group.tally.reducing_s() for group in _groups()),
+            reducing=self._reducing_s(),
             exchanging=self._exchanging_s,
             cpu=time.process_time(),
             sent=sum(sent for _, sent in ends),
             received=sum(received for received, _ in ends),
         )
+
+    def _reducing_s(self) -> float:
+        """Of all groups, also those that have ended."""
+        self._tallies.update(group.tally for group in living if isinstance(group, ProcessGroup))
+        return sum(tally.reducing_s() for tally in self._tallies)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -223,10 +231,12 @@ class Probe:
 
     def _check_program(self) -> None:
         """Raise ConfigurationError if the program does not train under the architecture."""
-        if self._way.backend is not None and any(group.path == "inner" for group in _groups()):
+        if not dist.is_initialized():
             raise ConfigurationError(
-                f"--with {self._way}: gloo does the sums of a group instead; its log says why"
+                "the program has made no process group before its optimizer's first step"
             )
+        if self._way.backend is not None and self._group().path == "inner":
+            raise ConfigurationError(f"--with {self._way}: gloo does the sums instead; the log says why")
         if self._models or self._way.gloo_sums or (self._way.baseline is None and not self._way.feedback):
             return
         raise ConfigurationError(
@@ -284,7 +294,8 @@ class Probe:
         destroy = dist.destroy_process_group
 
         def destroying(group: Any = None) -> None:
-            if group is None or group is dist.group.WORLD:
+            failing = sys.exc_info()[0] is not None  # then it must not wait for other ranks
+            if (group is None or group is dist.group.WORLD) and not failing:
                 self.finish()
             destroy(group)
 
@@ -297,10 +308,6 @@ class Probe:
         self._summing.shutdown()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         self._log.write("end", peak_bytes=peak, weights=[_sha256(model) for model in self._models])
-
-
-def _groups() -> list[ProcessGroup]:
-    return [group for group in living if isinstance(group, ProcessGroup)]
 
 
 def _least_rtt_s() -> float | None:
@@ -336,9 +343,3 @@ def _sha256(model: torch.nn.Module) -> str:
     for parameter in model.parameters():
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def racks_from(text: str) -> Racks:
-    """As the launcher passes them."""
-    racks: Racks = json.loads(text)
-    return racks

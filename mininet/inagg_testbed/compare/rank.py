@@ -2,6 +2,7 @@
 """One rank of `inagg compare`: trains a model of ours, or runs a program of the user's, under an architecture."""
 
 import argparse
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from inagg_testbed.compare import models
-from inagg_testbed.compare.probe import Probe, racks_from
+from inagg_testbed.compare.probe import Probe
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.events import EventLog
 
@@ -18,7 +19,7 @@ def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--with", dest="way", required=True)
-    parser.add_argument("--racks", type=racks_from, required=True)
+    parser.add_argument("--racks", type=json.loads, required=True)
     parser.add_argument("--events", type=Path, required=True)
     parser.add_argument("--model")
     parser.add_argument("--steps", type=int)
@@ -39,10 +40,13 @@ def main() -> None:
     sys.argv = [script, *rest]
     sys.path[0] = str(Path(script).resolve().parent)
     probe.finish_with_groups()
+    # A program that fails must not wait for other ranks, as the last exchange of weights does.
     try:
         runpy.run_path(script, run_name="__main__")
-    finally:
-        probe.end()
+    except SystemExit as end:
+        if end.code:
+            raise
+    probe.end()
 
 
 if __name__ == "__main__":

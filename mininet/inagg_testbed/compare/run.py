@@ -4,9 +4,11 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from inagg_testbed.bench.cpu import cpu_seconds
 from inagg_testbed.compare.figures import ComparisonFigures, RunFigures, summarise
@@ -20,6 +22,7 @@ from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.training_run import OnProgress
 from inagg_testbed.network.workers import Event
 from inagg_testbed.report.machine import machine_description
+from inagg_testbed.report.record import command_line, first_problem
 
 _START_UP_S, _SLOWEST_STEP_S = 180.0, 60.0
 _PROGRAM_S = 24 * 3600.0  # how long a program may take
@@ -36,7 +39,7 @@ class Folder:
         make_folder(path)
         make_folder(path / "runs")
         wanted, file = compare.settings(), path / "settings.json"
-        if file.exists() and (found := json.loads(file.read_text())) != wanted:
+        if any((path / "runs").iterdir()) and (found := _read_settings(file)) != wanted:
             changed = ", ".join(name for name in wanted if found.get(name) != wanted[name])
             raise ConfigurationError(
                 f"{path} has a comparison with another {changed}: give another folder with --results, or delete it"
@@ -49,7 +52,14 @@ class Folder:
     def load(self, way: Way, repeat: int) -> RunFigures | None:
         """A run that has ended."""
         file = self._file(way, repeat)
-        return RunFigures.model_validate_json(file.read_text()) if file.exists() else None
+        if not file.exists():
+            return None
+        try:
+            return RunFigures.model_validate_json(file.read_text())
+        except ValidationError as error:
+            raise ConfigurationError(
+                f"{file}: {first_problem(error)}; delete it, and it is measured again"
+            ) from error
 
     def save(self, way: Way, figures: RunFigures) -> None:
         """A run has ended."""
@@ -60,11 +70,22 @@ class Folder:
         figures = ComparisonFigures(
             settings=compare.settings(),
             machine=machine_description(),
-            command=[Path(sys.argv[0]).name, *sys.argv[1:]],
+            command=command_line(),
             runs=results(compare, self),
         )
         write_text(self.path / "compare.json", figures.model_dump_json(indent=1) + "\n")
         return figures
+
+
+def _read_settings(file: Path) -> dict[str, Any]:
+    """Those of the runs in a folder. Raises ConfigurationError."""
+    try:
+        found: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{file} cannot be read ({error}): give another folder with --results"
+        ) from error
+    return found
 
 
 def missing(compare: Compare, folder: Folder) -> list[tuple[Way, int]]:
@@ -136,6 +157,3 @@ def _command(compare: Compare, way: Way, seed: int) -> list[str]:
     command += ["--model", compare.model, "--steps", str(compare.steps)]
     command += ["--judge-every", str(MODELS[compare.model].judge_every)]
     return [*command, *([] if compare.until is None else ["--target", str(compare.until.value)])]
-
-
-Stage = Callable[[str], Any]

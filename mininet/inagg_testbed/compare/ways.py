@@ -15,7 +15,6 @@ from inagg_testbed.network.fabric import Fabric
 
 _INAGG = (INAGG, INAGG_SHARED, INAGG_SERVER)
 _FEEDBACK = "+ef"
-RING, HIERARCHICAL = "ring", "hierarchical"
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,8 @@ class Way:
                 )
             return cls(f"{backend}{_FEEDBACK * (bare != text)}", backend=backend, feedback=bare != text)
         try:
-            return cls(text, baseline=catalog.parse(text))
+            architecture = catalog.parse(text)
+            return cls(architecture.name, baseline=architecture)
         except ValueError as error:
             raise ConfigurationError(
                 f"--with {error}; and {', '.join(_INAGG)} with :32, :16 or :8, and {_FEEDBACK} for error feedback"
@@ -74,7 +74,7 @@ class Way:
     @property
     def gloo_sums(self) -> bool:
         """Whether the ring of gloo does it, without anything of ours."""
-        return self.text == RING
+        return self.text == catalog.RING
 
     def environment(self) -> Mapping[str, str]:
         """Variables for inagg's groups of the ranks."""
@@ -95,7 +95,7 @@ class Way:
 
     def check(self, fabric: Fabric) -> None:
         """Raise ConfigurationError if it makes no sense on this fabric."""
-        if self.text == HIERARCHICAL and fabric.is_star:
+        if self.text == catalog.HIERARCHICAL and fabric.is_star:
             raise ConfigurationError(
                 "--with hierarchical: a star has one rack, in which it would be reduce and broadcast. Give a tree, such"
                 " as --topology tree:2x4"

@@ -9,6 +9,7 @@ from typing import Any
 
 import jinja2
 
+from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.files import write_text
 from inagg_testbed.report import fabric
 from inagg_testbed.report.parts import FabricPicture, Page
@@ -25,14 +26,26 @@ def page_of(runs: Sequence[Run], contents: Mapping[Kind, Contents]) -> Page:
     Raises ConfigurationError, from `contents`, for figures that are not of their kind.
     """
     kinds = dict.fromkeys(run.record.kind for run in runs)
-    pages = [contents[kind]([run for run in runs if run.record.kind == kind]) for kind in kinds]
-    page = _joined(pages)
+    page = _joined(
+        [_page(contents[kind], [run for run in runs if run.record.kind == kind]) for kind in kinds]
+    )
     return replace(
         page,
         environment=[*_environment(runs), *page.environment],
         commands=[run.named(shlex.join(run.record.command)) for run in runs],
         data=_data(runs),
     )
+
+
+def _page(contents: Contents, runs: Sequence[Run]) -> Page:
+    """The page of runs of one kind. Raises ConfigurationError for figures that are not of this kind."""
+    try:
+        return contents(runs)
+    except (KeyError, TypeError, ValueError) as error:
+        kind = runs[0].record.kind
+        raise ConfigurationError(
+            f"not the figures of {kind}, or of another version of inagg: {error!r}"
+        ) from error
 
 
 def write_report(folder: Path, record: Record, contents: Mapping[Kind, Contents]) -> Path:

@@ -26,7 +26,8 @@ _WRITERS = "`inagg demo`, `inagg compare`, `inagg bench allreduce` and `inagg be
 _SHOWN = 8  # files that an error names
 
 
-def _command() -> list[str]:
+def command_line() -> list[str]:
+    """The words of this command."""
     return [Path(sys.argv[0]).name, *sys.argv[1:]]
 
 
@@ -36,7 +37,7 @@ class Record:
 
     kind: Kind
     figures: dict[str, Any]
-    command: list[str] = field(default_factory=_command)
+    command: list[str] = field(default_factory=command_line)
     when: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M"))
     inagg: str = field(default_factory=lambda: metadata.version("inagg"))
     machine: dict[str, str] = field(default_factory=machine_description)

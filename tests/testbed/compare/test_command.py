@@ -2,6 +2,7 @@
 """`inagg compare` on a testbed: trainings under several architectures, and what is measured of them."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,7 @@ def test_a_rank_that_computes_longer_is_named(tmp_path: Path) -> None:
         (["--until", "loss=2"], "this model has an accuracy"),
         (["--with", "ring", "--with", "ring"], "twice"),
         (["--with", "paxos"], "is unknown"),
+        (["--model", __file__, "--seed", "2"], "seeds itself"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_at_once(tmp_path: Path, options: list[str], problem: str) -> None:
@@ -174,6 +176,51 @@ def test_what_cannot_be_compared_is_refused_at_once(tmp_path: Path, options: lis
     assert done.exit_code == 1
     assert problem in done.output.replace("\n", " ")
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("way", ["gossip", "server:sync"])
+def test_a_rank_that_fails_ends_the_comparison_with_its_error(tmp_path: Path, way: str) -> None:
+    program = tmp_path / "train.py"
+    failing = "    if dist.get_rank() == 1 and _ == 3: raise OSError('disk full')\n    optimizer.zero_grad()"
+    program.write_text(PROGRAM.replace("    optimizer.zero_grad()", failing))
+    began = time.monotonic()
+    done = compare(
+        tmp_path / "results", "--workers", "2", "--model", str(program), *with_ways(way), "--", "9"
+    )
+    assert done.exit_code == 1
+    assert "disk full" in done.output
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("way", ["gossip", "server:sync"])
+def test_a_model_that_is_parallel_over_some_ranks_is_refused(tmp_path: Path, way: str) -> None:
+    program = tmp_path / "train.py"
+    halves = "groups = [dist.new_group([rank]) for rank in range(2)]\nmodel = DDP("
+    own = "nn.Linear(500, 1)), process_group=groups[dist.get_rank()])"
+    text = PROGRAM.replace("model = DDP(", halves).replace("nn.Linear(500, 1)))", own)
+    program.write_text(text)
+    done = compare(
+        tmp_path / "results", "--workers", "2", "--model", str(program), *with_ways(way), "--", "9"
+    )
+    assert done.exit_code == 1
+    assert "has one that is parallel over 1" in " ".join(done.output.split())
+
+
+def test_figures_of_another_version_of_a_program_are_not_taken(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM)
+    options = ["--workers", "2", "--link", "1gbit", "--model", str(program), *with_ways("ring"), "--", "4"]
+    assert compare(tmp_path / "results", *options).exit_code == 0
+    program.write_text(PROGRAM + "# changed\n")
+    done = compare(tmp_path / "results", *options)
+    assert done.exit_code == 1
+    assert "another program_sha256" in " ".join(done.output.split())
+
+
+def test_a_mistyped_option_does_not_take_the_folder(tmp_path: Path) -> None:
+    options = ["--workers", "2", "--model", "linear", "--steps", "3", *with_ways("ring")]
+    assert compare(tmp_path, *options, "--link", "100mbitt").exit_code == 1
+    assert compare(tmp_path, *options, "--link", "1gbit").exit_code == 0
 
 
 def test_a_program_without_data_parallel_model_is_refused_where_it_needs_one(tmp_path: Path) -> None:

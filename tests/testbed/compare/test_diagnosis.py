@@ -56,6 +56,7 @@ def test_a_late_rank_comes_before_what_theory_says() -> None:
     figures = of(parts={"ran": 10, "waited": 90, "communication": 90}, late=late, sums=1, theory_bytes=1e6)
     first = diagnose(figures, RATE).causes[0]
     assert (first.name, first.share, first.detail) == ("ranks", 0.8, " (rank 3: data loading)")
+    assert diagnose(figures, RATE).at_most == pytest.approx(100 / 90)  # late ranks stay late
 
 
 def test_loss_is_what_is_left_where_packets_are_sent_again() -> None:

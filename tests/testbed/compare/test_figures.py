@@ -2,11 +2,12 @@
 """The figures of a run follow from its ranks' events."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
-from inagg_testbed.compare.figures import ComparisonFigures, Interval, gain, table
+from inagg_testbed.compare.figures import ComparisonFigures, Interval, RunFigures, gain, table
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.errors import WrongResultError
 from inagg_testbed.network.workers import Event
@@ -41,11 +42,33 @@ def test_the_busiest_link_counts_beside_theory() -> None:
     assert figures(of_rank(0, step(0)), "inagg:16").theory_bytes == 200
 
 
-def test_different_weights_are_an_error_where_gradients_are_summed() -> None:
+def test_different_weights_are_an_error_where_gradients_of_a_model_are_summed() -> None:
     events = [*of_rank(0, step(0)), *of_rank(1, step(0), weights="bb")]
     with pytest.raises(WrongResultError, match="2 different sets of weights"):
         figures(events)
     assert figures(events, "gossip").weights == ["aa", "bb"]
+    assert figures(events, model=None).weights == ["aa", "bb"]  # such as a model in stages
+
+
+def test_a_rank_without_an_end_is_an_error() -> None:
+    with pytest.raises(WrongResultError, match=r"os\._exit"):
+        figures([*of_rank(0, step(0)), *of_rank(1, step(0))[:-1]])
+
+
+def test_sums_are_those_of_a_step() -> None:
+    group = {"event": "group", "shares": {}, "late": [], "sums": 6, "resent": 0.0, "least_rtt_s": None}
+    assert figures(of_rank(0, step(0), step(1), step(2), group)).sums == 2
+
+
+def test_the_quality_is_rank_0s() -> None:
+    other = of_rank(1, step(0), {"event": "quality", "value": 0.5})
+    assert figures([*other, *of_rank(0, step(0), {"event": "quality", "value": 0.9})]).quality == 0.9
+
+
+def test_figures_of_a_training_that_diverges_can_be_read_again() -> None:
+    found = figures(of_rank(0, step(0, loss=math.nan), judged(2, math.nan)), until="accuracy=0.9")
+    again = RunFigures.model_validate_json(found.model_dump_json())
+    assert (again.losses, again.judged[0][2], again.reached_s) == ([None], None, None)
 
 
 def test_a_program_that_takes_no_steps_is_named() -> None:

@@ -66,6 +66,8 @@ def test_what_makes_no_sense_is_refused() -> None:
         compared("ring", "hierarchical")
     with pytest.raises(ConfigurationError, match="twice"):
         compared("inagg", "inagg:32")
+    with pytest.raises(ConfigurationError, match="twice"):
+        compared("server:ssp=3", "server:ssp=03")
     with pytest.raises(ConfigurationError, match=r"server:sync=5 needs a rank for each shard"):
         compared("server:sync=5")
     assert compared("hierarchical", fabric="tree:2x2").racks == ((0, 1), (2, 3))
@@ -90,6 +92,7 @@ def test_a_target_is_an_accuracy_or_a_loss() -> None:
         ("accuracy=98", accuracy, "at most 1"),
         ("accuracy", accuracy, "want accuracy=0.98"),
         ("speed=2", accuracy, "want accuracy=0.98"),
+        ("loss=nan", loss, "want a number"),
     ]:
         with pytest.raises(ConfigurationError, match=problem):
             Until.parse(text, of)

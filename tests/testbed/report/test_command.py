@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from inagg_testbed.report.record import Record, write_record
+from inagg_testbed.report.record import Kind, Record, write_record
 from tests.testbed.bench.measured_rows import ROWS
 from tests.testbed.commands import inagg
 
@@ -51,3 +51,11 @@ def test_a_folder_without_figures_is_refused_and_nothing_is_written(folder: Path
     assert "no report.json" in " ".join(done.stderr.split())
     assert "the folder has a, b" in " ".join(done.stderr.split())
     assert not (folder / "page.html").exists()
+
+
+@pytest.mark.parametrize("kind", ["demo", "allreduce", "suite", "compare"])
+def test_figures_of_another_kind_are_refused(tmp_path: Path, kind: Kind) -> None:
+    write_record(tmp_path, Record(kind, {"other": 1}))
+    done = inagg("report", str(tmp_path))
+    assert done.returncode == 1
+    assert "not the figures of" in " ".join(done.stderr.split())

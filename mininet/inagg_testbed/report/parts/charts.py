@@ -56,7 +56,7 @@ class Plot:
     about: str = ""
 
     def spec(self) -> dict[str, Any]:
-        """What page.js draws."""
+        """What pictures.js draws."""
         return {
             "kind": "plot",
             "x": vars(self.x),
@@ -120,7 +120,7 @@ class Bars:
                     )
 
     def spec(self) -> dict[str, Any]:
-        """What page.js draws."""
+        """What pictures.js draws."""
         return {
             "kind": "bars",
             "axis": self.axis,

@@ -45,7 +45,7 @@ class Timeline:
         return list(dict.fromkeys(span.kind for row in self.rows for span in row.spans))
 
     def spec(self) -> dict[str, Any]:
-        """What page.js draws."""
+        """What pictures.js draws."""
         return {
             "kind": "timeline",
             "axis": "time (ms)",

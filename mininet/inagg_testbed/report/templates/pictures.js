@@ -1,4 +1,4 @@
-// The kinds of pictures: report/parts.py has their data.
+// The kinds of pictures: report/parts/ has their data.
 class Plot extends Chart {
   get log() { return this.spec.x.log; }
   legend() {
