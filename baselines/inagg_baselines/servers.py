@@ -2,6 +2,7 @@
 """Parameter servers that hold the weights: asynchronous and stale-synchronous ones."""
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from inagg_baselines.messages import Messages
 from inagg_baselines.shard import Shard
 from inagg_baselines.vector import Vector
 
+_FAREWELL_S = 5.0  # after a rank has been lost, the others have so long to learn it
 _PUSH, _ANSWER = 1, 2  # tags: a rank's process is at both ends of each
 # The last element of a push, and that of an answer, in which another number is the rank that has been lost.
 _TRAINS, _LEAVES = 0.0, 1.0
@@ -78,13 +80,25 @@ class ServerExchange:
 
     def after_step(self) -> None:
         """See Exchange."""
-        self._push(_TRAINS)
+        self._exchange(_TRAINS)
 
     def finish(self) -> None:
         """See Exchange."""
-        self._push(_LEAVES)
+        self._exchange(_LEAVES)
         for thread in self._threads:
             thread.join()
+
+    def _exchange(self, last: float) -> None:
+        """Push, and take the answers. Raises LostRankError."""
+        try:
+            self._push(last)
+        except LostRankError:
+            # The others learn it with their next push. A thread that wakes up while the interpreter ends would abort
+            # the process.
+            end = time.monotonic() + _FAREWELL_S
+            for thread in self._threads:
+                thread.join(max(0.0, end - time.monotonic()))
+            raise
 
     def _push(self, last: float) -> None:
         self._vector.read().sub_(self._weights)
