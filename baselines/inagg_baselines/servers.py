@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameter servers that hold the weights: asynchronous and stale-synchronous ones."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from inagg_baselines.messages import Messages
 from inagg_baselines.shard import Shard
 from inagg_baselines.vector import Vector
 
-_FAREWELL_S = 5.0  # after a rank has been lost, the others have so long to learn it
+_FAREWELL_S = 5.0  # how long threads may take to end after a rank has been lost
 _PUSH, _ANSWER = 1, 2  # tags: a rank's process is at both ends of each
 # The last element of a push, and that of an answer, in which another number is the rank that has been lost.
 _TRAINS, _LEAVES = 0.0, 1.0
@@ -54,6 +55,7 @@ class ServerExchange:
         """group: torch's gloo group, of all ranks. bound: how many steps a rank may be ahead; None: any number."""
         self._group, self._shards, self._bound = group, shards, bound
         self._messages = Messages(group)
+        self._farewell: list[torch.Tensor] = []
 
     def start(self, parameters: Sequence[torch.Tensor]) -> None:
         """See Exchange."""
@@ -93,12 +95,25 @@ class ServerExchange:
         try:
             self._push(last)
         except LostRankError:
-            # The others learn it with their next push. A thread that wakes up while the interpreter ends would abort
-            # the process.
-            end = time.monotonic() + _FAREWELL_S
-            for thread in self._threads:
-                thread.join(max(0.0, end - time.monotonic()))
+            self._bid_farewell()
             raise
+
+    def _bid_farewell(self) -> None:
+        """A rank has been lost: have the threads end, here and at the others that live.
+
+        A thread that wakes up while the interpreter ends would abort the process.
+        """
+        for rank in self._messages.others:
+            if rank in self._parts:
+                leaving = torch.full_like(self._parts[rank].push, _LEAVES)
+                answer = torch.empty_like(leaving)
+                self._farewell += [leaving, answer]  # gloo needs them until the end
+                with contextlib.suppress(LostRankError):
+                    self._messages.receive(answer, rank, _ANSWER)
+                    self._messages.send(leaving, rank, _PUSH)
+        end = time.monotonic() + _FAREWELL_S
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
 
     def _push(self, last: float) -> None:
         self._vector.read().sub_(self._weights)
