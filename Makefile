@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # make demo    train a model through the switch and compare with gloo; SWITCH=bmv2 uses BMv2, not the switch model;
 #              TOPOLOGY=tree:2x4 uses a tree of switches; FAULT=switch@20 kills the switch in one more run
-# make test    most tests that can run on this machine (15 to 25 minutes); without root or sudo, those that need neither
+# make test    most tests that can run on this machine (15 to 30 minutes); without root or sudo, those that need neither
 # make test-long  the tests and cases with the marker long: other ways of summing, other places of a fault, installations
 # make check   style, types, formatting
 # make bench   all-reduce compared with gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)

@@ -64,6 +64,20 @@ class Architecture:
             )
 
 
+def _servers(family: str, kind: Kind, everywhere: str, server: str) -> dict[str, _Form]:
+    """With a shard at each rank (about: everywhere), or at the first ranks."""
+    return {
+        family: _Form(family, kind, everywhere, lambda _, ranks, __: theory.server(ranks)),
+        f"{family}=K": _Form(
+            family,
+            kind,
+            f"{server} with shards at the first ranks; number of shards: K",
+            lambda shards, ranks, _: theory.server(ranks, shards),
+            shards=True,
+        ),
+    }
+
+
 # A capital letter stands for a number.
 _FORMS: Mapping[str, _Form] = {
     "ring": _Form(RING, "sums", "a ring over the ranks", lambda _, ranks, __: theory.ring(ranks)),
@@ -73,31 +87,14 @@ _FORMS: Mapping[str, _Form] = {
         "reduce in each rack, all-reduce of the racks' first ranks, broadcast in each rack",
         lambda _, ranks, racks: theory.hierarchical(ranks, racks),
     ),
-    "server:sync": _Form(
-        SYNCHRONOUS,
-        "sums",
-        "a parameter server of which each rank has a shard",
-        lambda _, ranks, __: theory.server(ranks),
+    **_servers(
+        SYNCHRONOUS, "sums", "a parameter server of which each rank has a shard", "a parameter server"
     ),
-    "server:sync=K": _Form(
-        SYNCHRONOUS,
-        "sums",
-        "a parameter server with shards at the first ranks; number of shards: K",
-        lambda shards, ranks, _: theory.server(ranks, shards),
-        shards=True,
-    ),
-    "server:async": _Form(
+    **_servers(
         ASYNCHRONOUS,
         "weights",
         "an asynchronous parameter server, where no rank waits for another; each rank has a shard",
-        lambda _, ranks, __: theory.server(ranks),
-    ),
-    "server:async=K": _Form(
-        ASYNCHRONOUS,
-        "weights",
-        "an asynchronous parameter server with shards at the first ranks; number of shards: K",
-        lambda shards, ranks, _: theory.server(ranks, shards),
-        shards=True,
+        "an asynchronous parameter server",
     ),
     "server:ssp=S": _Form(
         STALE,

@@ -33,9 +33,8 @@ def own_connection(store: Store) -> Store:
     The store itself where torch has no other connection: before 2.8, for stores written in Python, and at a failure.
     """
     try:
-        store.check(
-            [_NEVER_SET]
-        )  # fails at once if the server has ended; torch would try for a minute to connect
+        # Fails at once if the server has ended, to which torch would try to connect for a minute.
+        store.check([_NEVER_SET])
         return store.clone()  # type: ignore[no-any-return, attr-defined]  # torch's stub lacks it
     except (AttributeError, NotImplementedError, RuntimeError):
         return store

@@ -79,8 +79,8 @@ def compare(
 ) -> None:
     """Train under several architectures on the same links.
 
-    All train from the same weights, on the same batches. RESULTS gets compare.json and a page, report.html: the time
-    of a step and what it consists of, bytes on links beside theory, memory, and the time to a target.
+    A model of ours has the same weights and batches each time. RESULTS gets compare.json and a page, report.html: the
+    time of a step and what it consists of, bytes on links beside theory, memory, and the time to a target.
 
     Example: inagg compare --model digits-cnn --workers 4 --with ring --with inagg:32 --until accuracy=0.98
 
@@ -153,8 +153,7 @@ def compare(
             console, f"{what.title}: {fabric.size} workers, {topology}, {link}", HEADER, table(figures)
         )
         for diagnosis in diagnoses(figures):
-            for line in diagnosis.lines():
-                console.print(line, highlight=False, soft_wrap=True)
+            console.print(f"{diagnosis}\n  {diagnosis.remedy}", highlight=False, soft_wrap=True)
         console.print(f"report: {report.resolve()}", highlight=False, soft_wrap=True)
 
 

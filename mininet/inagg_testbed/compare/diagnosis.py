@@ -61,12 +61,9 @@ class Diagnosis:
     causes: tuple[Cause, ...]
     at_most: float
 
-    def lines(self) -> Iterator[str]:
-        """In words."""
+    def __str__(self) -> str:
         shares = ", ".join(f"{cause.name} {cause.share:.0%}{cause.detail}" for cause in self.causes)
-        yield f"{self.way}: {shares}; with sums that cost nothing a step is {self.at_most:.2f}x as fast"
-        if self.causes:
-            yield f"  {self.remedy}"
+        return f"{self.way}: {shares}; with sums that cost nothing a step is {self.at_most:.2f}x as fast"
 
     @property
     def remedy(self) -> str:

@@ -14,6 +14,7 @@ from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.traffic import LinkBytes
 from inagg_testbed.report.parts import (
+    BYTES_OF_A_RUN,
     Axis,
     Bars,
     BarSeries,
@@ -140,15 +141,14 @@ def _quality(figures: ComparisonFigures) -> str:
 
 def _limits(one: _Comparison) -> Iterator[str]:
     for diagnosis in diagnoses(one.figures):
-        what, *remedy = diagnosis.lines()
-        yield f"{what}. What helps most: {diagnosis.remedy}." if remedy else f"{what}."
+        yield f"{diagnosis}. What helps most: {diagnosis.remedy}." if diagnosis.causes else f"{diagnosis}."
 
 
 def _result_parts(found: Sequence[_Comparison]) -> list[Part]:
     several = len(found) > 1
     header = [
         *(["comparison"] if several else []),
-        *(title.replace("- ", "").replace(" /", "/") for title in HEADER),
+        *HEADER,
     ]
     rows = [[*([one.run.name] if several else []), *row] for one in found for row in table(one.figures)]
     return [
@@ -226,8 +226,7 @@ def _fabric(one: _Comparison) -> FabricPicture:
             Panel(label, [LinkBytes(link.lower, link.upper, link.up, link.down) for link in run.links])
             for label, run in one.first
         ],
-        "10^6 bytes towards the upper end (↑) and from it (↓), from the start of a training's processes to their end,"
-        " as the kernel counts them at the switches' interfaces. Wide and dark lines carry most.",
+        BYTES_OF_A_RUN,
     )
 
 

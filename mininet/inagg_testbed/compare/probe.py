@@ -15,7 +15,6 @@ group has seen since the first step; "end".
 """
 
 import contextlib
-import hashlib
 import os
 import resource
 import socket
@@ -50,6 +49,7 @@ from inagg_baselines.theory import Racks
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.events import EventLog, sent_segments
 from inagg_testbed.network.interfaces import interface_bytes
+from inagg_testbed.weights import sha256
 
 _MIN_RTT, _MIN_RTT_AT = struct.Struct("I"), 148  # tcpi_min_rtt, in microseconds
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
@@ -307,7 +307,9 @@ class Probe:
             self.finish()
         self._summing.shutdown()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        self._log.write("end", peak_bytes=peak, weights=[_sha256(model) for model in self._models])
+        self._log.write(
+            "end", peak_bytes=peak, weights=[sha256(model.parameters()) for model in self._models]
+        )
 
 
 def _least_rtt_s() -> float | None:
@@ -335,11 +337,3 @@ def _processor_times() -> tuple[float, float]:
 
 def _elements(model: torch.nn.Module) -> int:
     return sum(each.numel() for each in model.parameters() if each.requires_grad)
-
-
-def _sha256(model: torch.nn.Module) -> str:
-    """Over the bytes of all parameters, in their order."""
-    digest = hashlib.sha256()
-    for parameter in model.parameters():
-        digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from inagg_testbed.compare import models
 from inagg_testbed.compare.probe import Probe
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.events import EventLog
@@ -32,6 +31,8 @@ def main() -> None:
     probe = Probe(log, way, arguments.racks)
     probe.install()
     if arguments.model is not None:
+        from inagg_testbed.compare import models  # with scikit-learn, which programs may do without
+
         models.train(arguments, probe, log, lockstep=way.in_lockstep)
         probe.end()
         dist.destroy_process_group()

@@ -12,6 +12,7 @@ from inagg_testbed.demo.run import INAGG_32, DemoResult, TrainingResult, summary
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network.fabric import STAR
 from inagg_testbed.report.parts import (
+    BYTES_OF_A_RUN,
     SPREAD,
     Axis,
     Bars,
@@ -249,8 +250,7 @@ def _fabric(one: _Demo) -> FabricPicture:
         one.run.named("MB on each link"),
         one.result.demo.fabric,
         [Panel(label, run.links) for label, run in one.trainings],
-        "10^6 bytes towards the upper end (↑) and from it (↓), from the start of a run's processes to their end, as the"
-        " kernel counts them at the switches' interfaces. Wide and dark lines carry most.",
+        BYTES_OF_A_RUN,
     )
 
 

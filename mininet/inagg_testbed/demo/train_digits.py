@@ -14,7 +14,6 @@ Communication per step is the difference: what the all-reduce adds to a step, wi
 
 import argparse
 import contextlib
-import hashlib
 import os
 import time
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import inagg
 from inagg_testbed.events import EventLog, sent_segments, transmitted_bytes
+from inagg_testbed.weights import sha256
 
 COMPUTE_EVERY = 10
 TEST_SAMPLES = 540
@@ -97,10 +97,7 @@ def accuracy(model: nn.Module, dataset: TensorDataset) -> float:
 
 def weights_sha256(model: nn.Module) -> str:
     """SHA-256 over the bytes of all parameters and buffers, in state_dict order."""
-    digest = hashlib.sha256()
-    for tensor in model.state_dict().values():
-        digest.update(tensor.detach().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    return sha256(model.state_dict().values())
 
 
 def train(model: DistributedDataParallel, data: Iterator[Batch], steps: int, log: EventLog) -> None:

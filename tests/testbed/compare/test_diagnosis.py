@@ -85,7 +85,7 @@ def test_a_training_without_steps_has_no_limit() -> None:
 def test_the_lines_name_the_limit_and_what_to_do() -> None:
     figures = of(parts={"ran": 20, "waited": 80, "communication": 80}, theory_bytes=1e6)
     (diagnosis,) = diagnoses(comparison(figures))
-    first, second = diagnosis.lines()
+    first, second = str(diagnosis), diagnosis.remedy
     assert first.startswith("ring: link 80% (84 ms for 1 MB), computation 20%; with sums that cost nothing")
     assert first.endswith("5.00x as fast")
-    assert second.strip() == REMEDIES["link"]
+    assert second == REMEDIES["link"]

@@ -6,13 +6,14 @@ Text is plain text everywhere: `report.page` escapes it. Each picture has a `spe
 """
 
 from inagg_testbed.report.parts.charts import SPREAD, Axis, Bars, BarSeries, Mark, Plot, Series, spread
-from inagg_testbed.report.parts.fabrics import FabricPicture, Panel
+from inagg_testbed.report.parts.fabrics import BYTES_OF_A_RUN, FabricPicture, Panel
 from inagg_testbed.report.parts.pages import Definitions, Page, Part, Section, Text, Verdict
 from inagg_testbed.report.parts.tables import Best, Cell, Column, Table
 from inagg_testbed.report.parts.texts import counts, listed, megabytes
 from inagg_testbed.report.parts.timelines import Span, Timeline, TimelineRow
 
 __all__ = [
+    "BYTES_OF_A_RUN",
     "SPREAD",
     "Axis",
     "BarSeries",

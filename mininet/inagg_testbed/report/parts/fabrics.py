@@ -8,6 +8,11 @@ from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.traffic import LinkBytes
 from inagg_testbed.report.parts.tables import Cell, Column, Table, megabytes_cell
 
+BYTES_OF_A_RUN = (
+    "10^6 bytes towards the upper end (↑) and from it (↓), from the start of a run's processes to their end, as the"
+    " kernel counts them at the switches' interfaces. Wide and dark lines carry most."
+)
+
 
 @dataclass(frozen=True)
 class Panel:
