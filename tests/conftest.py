@@ -85,6 +85,22 @@ def _kept_logging() -> Iterator[None]:
     root.setLevel(level)
 
 
+@pytest.fixture(autouse=True)
+def _kept_options() -> Iterator[None]:
+    """Programs of later tests inherit what a test, or a group that it does not end, leaves in the environment."""
+    before = _options()
+    yield
+    after = _options()
+    for name in after.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+    assert after == before, "the test leaves variables changed: has it ended its groups?"
+
+
+def _options() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("INAGG_")}
+
+
 @pytest.fixture(scope="module", name="forked_processes")
 def _forked_processes() -> Iterator[None]:
     """For modules with many testbeds or ranks: their processes are forked from interpreters with imports done."""

@@ -35,11 +35,13 @@ def test_a_program_has_its_pipes_folder_environment_and_no_other_descriptors(
     assert (errors, process.returncode) == ("and an error\n", 3)
 
 
-def test_a_program_that_does_not_end_can_be_killed_and_read_after_a_time_out() -> None:
-    program = "import time; print('here', flush=True); time.sleep(1000)"
+def test_a_program_that_does_not_end_can_be_killed_and_read_after_a_time_out(tmp_path: Path) -> None:
+    printed = tmp_path / "printed"
+    program = f"import time; print('here', flush=True); open({str(printed)!r}, 'w'); time.sleep(1000)"
     process = forks.start_piped(sys.executable, "-c", program, modules=MODULES)
     with pytest.raises(subprocess.TimeoutExpired):
         process.communicate(timeout=0.1)
+    wait_until(printed.exists, "the program has printed")
     process.kill()
     assert process.communicate(timeout=20) == ("here\n", "")
     assert process.returncode == -9

@@ -107,6 +107,7 @@ def test_gloo_sums_if_the_job_fails_while_it_is_joined(monkeypatch: pytest.Monke
         group = ProcessGroup(store, rank, RANKS, timedelta(seconds=20), options)
         tensor = torch.ones(3)
         group.allreduce([tensor]).wait()
+        group.shutdown()
         return tensor.tolist()
 
     with ThreadPoolExecutor(RANKS) as ranks:

@@ -263,6 +263,7 @@ def test_no_collective_of_another_thread_begins_while_the_group_is_formed(
         assert list(threads.map(total, groups)) == [3.0, 3.0]
         for group in groups:
             group.abort()
+            group.shutdown()
 
 
 def test_abort_ends_a_split_that_waits_for_another_rank() -> None:
@@ -291,6 +292,7 @@ def test_abort_in_a_forked_child_leaves_the_parent_in_the_group() -> None:
         assert list(threads.map(total, groups)) == [3.0, 3.0]
         for group in groups:
             group.abort()
+            group.shutdown()
 
 
 def test_a_group_that_was_never_formed_ends() -> None:
