@@ -75,7 +75,9 @@ class RunFigures(_Document):
     seconds: float = Field(
         description="from the end of rank 0's first step to that of its last, without evaluations"
     )
-    step_ms: float = Field(description="median over the steps of the slowest rank's step")
+    step_ms: float = Field(
+        description="median over the steps of the slowest rank's step; with local:H over means of H steps"
+    )
     parts_ms: Parts
     loading_ms: float = Field(
         description="a step waited for data loaders; those without processes of their own compute"
@@ -202,6 +204,8 @@ def summarise(
     losses = [_mean(found) for _, found in sorted(values_by_step(steps, "step", "loss").items())]
     groups = {rank: event for rank, event in events if event["event"] == "group"}
     rtts = [event["least_rtt_s"] for event in groups.values() if event["least_rtt_s"] is not None]
+    steps = _whole_periods(steps, way.period)
+    slowest = [max(each) for _, each in sorted(values_by_step(steps, "step", "seconds").items())]
     theory, element_bytes = way.theory(compare.fabric.size, compare.racks)
     elements = max((event["elements"] for event in begins), default=0)
     by_rank = {rank: [event for other, event in steps if other == rank] for rank, _ in steps}
@@ -213,7 +217,10 @@ def summarise(
         elements=elements,
         seconds=clock,
         step_ms=1e3
-        * statistics.median(max(each) for each in values_by_step(steps, "step", "seconds").values()),
+        * statistics.median(
+            statistics.fmean(slowest[start : start + way.period])
+            for start in range(0, len(slowest), way.period)
+        ),
         parts_ms=_parts([event for _, event in steps]),
         loading_ms=1e3 * statistics.fmean(event["loaded"] for _, event in steps),
         cpu_ms=1e3 * sum(statistics.fmean(event["cpu"] for event in own) for own in by_rank.values()),
@@ -246,6 +253,13 @@ def summarise(
         weights=weights,
         links=[Link(lower=each.lower, upper=each.upper, up=each.up, down=each.down) for each in links],
     )
+
+
+def _whole_periods(steps: Sequence[tuple[int, Event]], period: int) -> list[tuple[int, Event]]:
+    """The last steps of ranks, a multiple of the period; all, if they are fewer than a period."""
+    last = max(event["step"] for _, event in steps) + 1
+    count = last // period * period or last
+    return [(rank, event) for rank, event in steps if event["step"] >= last - count]
 
 
 def _parts(steps: Sequence[Event]) -> Parts:

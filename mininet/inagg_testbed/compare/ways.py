@@ -67,9 +67,17 @@ class Way:
         return self.baseline is not None and self.baseline.kind == "weights"
 
     @property
+    def period(self) -> int:
+        """Steps after which ranks do the same again: local:H exchanges weights in one of H steps."""
+        if self.baseline is None or self.baseline.family != catalog.LOCAL:
+            return 1
+        return self.baseline.number or 1
+
+    @property
     def in_lockstep(self) -> bool:
         """Whether no rank is ever a step ahead of another."""
-        return self.baseline is None or self.baseline.family not in (catalog.ASYNCHRONOUS, catalog.STALE)
+        ahead = (catalog.ASYNCHRONOUS, catalog.STALE, catalog.LEAVES)
+        return self.baseline is None or self.baseline.family not in ahead
 
     @property
     def gloo_sums(self) -> bool:
@@ -95,8 +103,8 @@ class Way:
 
     def check(self, fabric: Fabric) -> None:
         """Raise ConfigurationError if it makes no sense on this fabric."""
-        if self.text == catalog.HIERARCHICAL and fabric.is_star:
+        if self.text in (catalog.HIERARCHICAL, catalog.LEAVES) and fabric.is_star:
             raise ConfigurationError(
-                "--with hierarchical: a star has one rack, in which it would be reduce and broadcast. Give a tree, such"
+                f"--with {self.text}: a star has one rack, in which it would be reduce and broadcast. Give a tree, such"
                 " as --topology tree:2x4"
             )

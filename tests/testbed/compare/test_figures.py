@@ -42,6 +42,16 @@ def test_the_busiest_link_counts_beside_theory() -> None:
     assert figures(of_rank(0, step(0)), "inagg:16").theory_bytes == 200
 
 
+def test_steps_of_local_sgd_count_by_whole_periods() -> None:
+    """One of two steps exchanges weights, and is longer."""
+    long, short = {"seconds": 0.4, "received": 4000}, {"seconds": 0.2, "received": 0}
+    events = of_rank(0, *(step(number, **(short if number % 2 else long)) for number in range(5)))
+    found = figures(events, "local:2")
+    assert (found.step_ms, found.busiest_link_bytes) == pytest.approx((300, 2000))
+    assert (len(found.losses), found.seconds) == (5, pytest.approx(1.6))
+    assert figures(events, "local:8").busiest_link_bytes == 2400  # there is no whole period
+
+
 def test_different_weights_are_an_error_where_gradients_of_a_model_are_summed() -> None:
     events = [*of_rank(0, step(0)), *of_rank(1, step(0), weights="bb")]
     with pytest.raises(WrongResultError, match="2 different sets of weights"):
