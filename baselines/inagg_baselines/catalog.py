@@ -13,7 +13,7 @@ Kind = Literal["sums", "weights"]
 
 RING, HIERARCHICAL, SYNCHRONOUS = "ring", "hierarchical", "server:sync"
 ASYNCHRONOUS, STALE, LOCAL = "server:async", "server:ssp", "local"
-GOSSIP, RANDOM_GOSSIP = "gossip", "gossip:random"
+LEAVES, GOSSIP, RANDOM_GOSSIP = "server:leaves", "gossip", "gossip:random"
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,12 @@ _FORMS: Mapping[str, _Form] = {
         "a stale-synchronous parameter server: a rank waits if it is more than S steps ahead of the slowest rank",
         lambda _, ranks, __: theory.server(ranks),
         least=0,
+    ),
+    "server:leaves": _Form(
+        LEAVES,
+        "weights",
+        "a tree of servers: a leaf in each rack sums its rack's changes, and the leaves have an asynchronous server",
+        lambda _, ranks, racks: theory.leaves(ranks, racks),
     ),
     "gossip": _Form(
         GOSSIP,

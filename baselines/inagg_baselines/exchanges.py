@@ -3,13 +3,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 
-from inagg_baselines.catalog import ASYNCHRONOUS, GOSSIP, LOCAL, RANDOM_GOSSIP, STALE, Architecture
+from inagg_baselines.catalog import ASYNCHRONOUS, GOSSIP, LEAVES, LOCAL, RANDOM_GOSSIP, STALE, Architecture
 from inagg_baselines.gossip import GossipExchange, random_partner, ring_neighbours
+from inagg_baselines.leaves import LeavesExchange
 from inagg_baselines.local_sgd import LocalExchange
 from inagg_baselines.servers import ServerExchange
 from inagg_baselines.theory import Racks
@@ -43,7 +45,8 @@ def make(
 
     Args:
         architecture: of the kind "weights".
-        racks: all ranks by rack; by default they are in one. Gossip's ring goes through rack after rack.
+        racks: all ranks by rack; by default they are in one. Gossip's ring goes through rack after rack, and
+            server:leaves has a leaf in each.
         timeout: how long a rank waits for another; by default as long as torch's groups, half an hour.
         seed: of the pairs of gossip:random; the same at all ranks.
 
@@ -53,13 +56,26 @@ def make(
     architecture.check(ranks)
     ring = [one for rack in racks for one in rack] or list(range(ranks))
     number = architecture.number
+    new_group = partial(dist.new_group, backend="gloo", timeout=timeout)
     kinds: Mapping[str, Callable[[object], Exchange]] = {
         ASYNCHRONOUS: lambda group: ServerExchange(group, number or ranks, bound=None),
         STALE: lambda group: ServerExchange(group, ranks, bound=number),
+        LEAVES: lambda group: _make_leaves(group, racks or [range(ranks)], new_group),
         GOSSIP: lambda group: GossipExchange(group, ring_neighbours(rank, ring)),
         RANDOM_GOSSIP: lambda group: GossipExchange(group, random_partner(rank, ranks, seed)),
         LOCAL: lambda group: LocalExchange(group, number or 1),
     }
     if architecture.family not in kinds:
         raise ValueError(f"{architecture.name} sums gradients: make it with inagg_baselines.collectives")
-    return kinds[architecture.family](dist.new_group(backend="gloo", timeout=timeout))
+    return kinds[architecture.family](new_group())
+
+
+def _make_leaves(group: object, racks: Racks, new_group: Callable[..., Any]) -> LeavesExchange:
+    """All ranks make all groups, in the same order."""
+    groups = [new_group(list(rack)) for rack in racks]
+    leaves = [rack[0] for rack in racks]
+    of_leaves = new_group(leaves)
+    rank = dist.get_rank()
+    own = next(number for number, rack in enumerate(racks) if rank in rack)
+    server = ServerExchange(of_leaves, len(leaves), bound=None) if rank in leaves else None
+    return LeavesExchange(group, groups[own], leaves[own], len(leaves), server)

@@ -94,15 +94,17 @@ class ServerExchange:
         """Push, and take the answers. Raises LostRankError."""
         try:
             self._push(last)
-        except LostRankError:
-            self._bid_farewell()
+        except LostRankError as error:
+            self.give_up(error.rank)
             raise
 
-    def _bid_farewell(self) -> None:
+    def give_up(self, lost: int) -> None:
         """A rank has been lost: have the threads end, here and at the others that live.
 
         A thread that wakes up while the interpreter ends would abort the process.
         """
+        if self._messages.rank in self._parts:
+            self._shard.lose(lost)
         for rank in self._messages.others:
             if rank in self._parts:
                 leaving = torch.full_like(self._parts[rank].push, _LEAVES)

@@ -44,9 +44,17 @@ def hierarchical(workers: int, racks: Racks) -> Theory:
     sums at each rank, n-1 steps, and brings them to the first rank, one more. The broadcast is a binomial tree, whose
     root sends the tensor ceil(log2 n) times.
     """
-    size, count = max(map(len, racks), default=workers), max(len(racks), 1)
+    return _of_racks(workers, racks, ring(max(len(racks), 1)))
+
+
+def leaves(workers: int, racks: Racks) -> Theory:
+    """As `hierarchical`, but for a server with a shard at each rack's first rank in place of the ring over them."""
+    return _of_racks(workers, racks, server(max(len(racks), 1)))
+
+
+def _of_racks(workers: int, racks: Racks, between: Theory) -> Theory:
+    size = max(map(len, racks), default=workers)
     rounds = (size - 1).bit_length()
-    between = ring(count)
     share = (size - 1) / size + between.share + rounds
     return Theory(share, f"{share:.3g} S", (size if size > 1 else 0) + between.steps + rounds)
 

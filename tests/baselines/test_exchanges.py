@@ -14,6 +14,7 @@ ALL = [
     "server:async=1",
     "server:ssp=0",
     "server:ssp=2",
+    "server:leaves",
     "gossip",
     "gossip:random",
     "local:1",
@@ -44,7 +45,10 @@ def test_a_server_sums_as_the_ring(ranks: int, tmp_path: Path, synchronous: dict
 
 @pytest.mark.parametrize(
     ("name", "ranks", "ddp"),
-    [("server:ssp=0", 3, False), ("server:ssp=0", 4, True), ("local:1", 3, True), ("local:1", 4, False)],
+    [
+        *(("server:ssp=0", 3, False), ("server:ssp=0", 4, True), ("local:1", 3, True), ("local:1", 4, False)),
+        ("server:leaves", 3, False),  # in one rack
+    ],
 )
 def test_ranks_that_wait_train_synchronously(
     name: str, ranks: int, ddp: bool, tmp_path: Path, synchronous: dict[int, list[float]]
@@ -61,6 +65,16 @@ def test_others_train_otherwise_and_end_with_the_same_bits(
     name: str, tmp_path: Path, synchronous: dict[int, list[float]]
 ) -> None:
     found = run("exchange_weights", 4, tmp_path, architecture=name, steps=STEPS, ddp=False)
+    assert found[1:] == found[:-1]
+    assert ROUNDING < difference(found[0], synchronous[4]) < 1
+
+
+@pytest.mark.parametrize("racks", [[[0, 1], [2, 3]], [[3, 1, 0], [2]]], ids=str)
+def test_leaves_train_otherwise_and_end_with_the_same_bits(
+    racks: list[list[int]], tmp_path: Path, synchronous: dict[int, list[float]]
+) -> None:
+    settings = {"architecture": "server:leaves", "racks": racks}
+    found = run("exchange_weights", 4, tmp_path, steps=STEPS, ddp=False, **settings)
     assert found[1:] == found[:-1]
     assert ROUNDING < difference(found[0], synchronous[4]) < 1
 

@@ -14,9 +14,12 @@ RANKS = 3
 LOST = RANKS - 1
 
 
-def errors(name: str, number: signal.Signals, timeout_s: float, folder: Path) -> list[str]:
+def errors(
+    name: str, number: signal.Signals, timeout_s: float, folder: Path, **settings: object
+) -> list[str]:
     """Of the ranks whose process has not got the signal."""
-    processes = start("lose", RANKS, folder, architecture=name, signal_number=number, timeout_s=timeout_s)
+    settings |= {"architecture": name, "signal_number": number, "timeout_s": timeout_s}
+    processes = start("lose", RANKS, folder, **settings)
     try:
         written = outputs(processes[:LOST], timeout_s=60)
         assert [process.returncode for process in processes[:LOST]] == [0] * LOST, written
@@ -34,6 +37,13 @@ def test_the_error_names_a_rank_that_has_ended(name: str, tmp_path: Path) -> Non
     for error in errors(name, signal.SIGKILL, timeout_s=600, folder=tmp_path):
         assert error.startswith("LostRankError: rank "), error
         assert "read its output, and start all ranks again" in error
+
+
+@pytest.mark.parametrize("racks", [[[0, 1], [2]], [[0], [1, 2]], [[2, 0], [1]], [[0, 1, 2]]], ids=str)
+def test_a_rank_of_a_rack_has_ended(racks: list[list[int]], tmp_path: Path) -> None:
+    """A leaf, or a rank of a rack."""
+    found = errors("server:leaves", signal.SIGKILL, timeout_s=600, folder=tmp_path, racks=racks)
+    assert all(error.startswith(("LostRankError: ", "RuntimeError: ")) for error in found), found
 
 
 @pytest.mark.parametrize("name", ["server:async", "server:ssp=0", "gossip", "local:1"])

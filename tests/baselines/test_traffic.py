@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
 WORKER = Path(__file__).with_name("traffic_worker.py")
 NAMES = (
     *("server:async", "server:async=1", "server:async=2", "server:ssp=1"),
-    *("gossip", "gossip:random", "local:2"),
+    *("server:leaves", "gossip", "gossip:random", "local:2"),
 )
 
 

@@ -32,3 +32,10 @@ def test_the_accuracy_is_within_a_point_of_synchronous_training(
     found = run("learn_digits", RANKS, tmp_path, architecture=name, epochs=EPOCHS)
     assert found == [found[0]] * RANKS
     assert found[0] > synchronous - 0.01
+
+
+def test_leaves_of_two_racks_learn_as_well(synchronous: float, tmp_path: Path) -> None:
+    racks = [[0, 1], [2, 3]]
+    found = run("learn_digits", RANKS, tmp_path, architecture="server:leaves", epochs=EPOCHS, racks=racks)
+    assert found == [found[0]] * RANKS
+    assert found[0] > synchronous - 0.01

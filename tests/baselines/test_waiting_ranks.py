@@ -28,3 +28,11 @@ def test_no_rank_is_more_steps_ahead_than_the_bound(bound: int, tmp_path: Path) 
 def test_no_rank_waits_for_another_on_an_asynchronous_server(name: str, tmp_path: Path) -> None:
     """The others do all their steps, and are done, while one rank stands still."""
     assert run("stand_still", RANKS, tmp_path, architecture=name, steps=20) == [20] * RANKS
+
+
+def test_no_rack_waits_for_another(tmp_path: Path) -> None:
+    racks = [[0, 1], [2]]
+    assert (
+        run("stand_still", RANKS, tmp_path, architecture="server:leaves", steps=20, racks=racks)
+        == [20] * RANKS
+    )

@@ -24,14 +24,16 @@ def counted() -> torch.Tensor:
 def main() -> None:
     dist.init_process_group("gloo")
     ranks = dist.get_world_size()
+    racks = [range(ranks // 2), range(ranks // 2, ranks)]
     found = {}
     for name in sys.argv[1:]:
         architecture = catalog.parse(name)
         weights = torch.zeros(ELEMENTS)
-        exchange = exchanges.make(architecture)
+        exchange = exchanges.make(architecture, racks)
         exchange.start([weights])
         dist.barrier()
         before = counted()
+        dist.barrier()  # none begins before all have counted
         for _ in range(STEPS):
             weights += 1
             exchange.after_step()
@@ -39,7 +41,7 @@ def main() -> None:
         of_ranks = [torch.empty(2, dtype=torch.int64) for _ in range(ranks)]
         dist.all_gather(of_ranks, counted() - before)
         exchange.finish()
-        theory = architecture.theory(ranks).share * weights.numel() * weights.element_size() * STEPS
+        theory = architecture.theory(ranks, racks).share * weights.numel() * weights.element_size() * STEPS
         found[name] = int(torch.stack(of_ranks).max()) / theory
     if dist.get_rank() == 0:
         print(json.dumps(found), flush=True)

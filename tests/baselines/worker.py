@@ -4,7 +4,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
@@ -100,19 +100,22 @@ def sum_gradients(architecture: str, steps: int) -> list[float]:
     return training.odd.weights()
 
 
-def exchange_weights(architecture: str, steps: int, ddp: bool) -> list[float]:
+def exchange_weights(
+    architecture: str, steps: int, ddp: bool, racks: Sequence[list[int]] = ()
+) -> list[float]:
     """Training from different weights at each rank, or in DDP."""
     training = Training(seed=RANK)
     if ddp:
         training.model = DistributedDataParallel(training.odd)
-    attached = attach(exchanges.make(catalog.parse(architecture)), training.model, *training.optimizers)
+    exchange = exchanges.make(catalog.parse(architecture), racks)
+    attached = attach(exchange, training.model, *training.optimizers)
     for _ in range(steps):
         training.step()
     attached.finish()
     return training.odd.weights()
 
 
-def learn_digits(architecture: str, epochs: int) -> float:
+def learn_digits(architecture: str, epochs: int, racks: Sequence[list[int]] = ()) -> float:
     """The share of the test digits of examples/digits.py that a linear model has right after training."""
     chosen = catalog.parse(architecture)
     torch.manual_seed(0)
@@ -121,7 +124,7 @@ def learn_digits(architecture: str, epochs: int) -> float:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
     slower = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     if chosen.kind == "weights":
-        attached = attach(exchanges.make(chosen), model, optimizer)
+        attached = attach(exchanges.make(chosen, racks), model, optimizer)
     sampler: DistributedSampler[tuple[torch.Tensor, ...]] = DistributedSampler(training)
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
@@ -220,12 +223,12 @@ def follow_the_bound(bound: int, steps: int, stops: list[list[int]]) -> dict[str
     return {"stopped": stopped, "lead": max(leads)}
 
 
-def stand_still(architecture: str, steps: int) -> int:
+def stand_still(architecture: str, steps: int, racks: Sequence[list[int]] = ()) -> int:
     """The last rank stands still, with DDP and buffers, until all others have done their steps. Returns its step."""
     done = counts("done")
     training = Training(seed=0)
     training.model = DistributedDataParallel(training.odd)
-    exchange = exchanges.make(catalog.parse(architecture), timeout=timedelta(seconds=LONG_S))
+    exchange = exchanges.make(catalog.parse(architecture), racks, timeout=timedelta(seconds=LONG_S))
     attached = attach(exchange, training.model, *training.optimizers)
     for step in range(steps):
         if RANK == RANKS - 1 and step == 0:
@@ -236,10 +239,10 @@ def stand_still(architecture: str, steps: int) -> int:
     return int(done[-1])
 
 
-def lose(architecture: str, signal_number: int, timeout_s: float) -> str:
+def lose(architecture: str, signal_number: int, timeout_s: float, racks: Sequence[list[int]] = ()) -> str:
     """The last rank ends, or stops, in its fourth step. Returns the error of another rank."""
     weights = torch.zeros(100)
-    exchange = exchanges.make(catalog.parse(architecture), timeout=timedelta(seconds=timeout_s))
+    exchange = exchanges.make(catalog.parse(architecture), racks, timeout=timedelta(seconds=timeout_s))
     exchange.start([weights])
     try:
         for step in range(1_000_000):
