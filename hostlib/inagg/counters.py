@@ -33,8 +33,8 @@ class Tally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kinds: dict[str, list[float]] = {}
-        self._reducing = 0  # reductions under way
-        self._reducing_since = self._reducing_s = 0.0
+        self._under_way = 0  # calls
+        self._collecting_since = self._collecting_s = 0.0
 
     def begin(self, kind: str, size: int, parts: int = 1) -> "TalliedCall":
         """Count the start of a call on `size` bytes. The call ends with the last of its parts."""
@@ -42,10 +42,9 @@ class Tally:
             row = self._kinds.setdefault(kind, [0, 0, 0, 0, 0.0])
             row[0] += 1
             row[1] += size
-            if kind in REDUCTIONS:
-                if self._reducing == 0:
-                    self._reducing_since = time.monotonic()
-                self._reducing += 1
+            if self._under_way == 0:
+                self._collecting_since = time.monotonic()
+            self._under_way += 1
         return TalliedCall(self._end, kind, size, parts)
 
     def _end(self, kind: str, size: int, seconds: float) -> None:
@@ -54,16 +53,15 @@ class Tally:
             row[2] += 1
             row[3] += size
             row[4] += seconds
-            if kind in REDUCTIONS:
-                self._reducing -= 1
-                if self._reducing == 0:
-                    self._reducing_s += time.monotonic() - self._reducing_since
+            self._under_way -= 1
+            if self._under_way == 0:
+                self._collecting_s += time.monotonic() - self._collecting_since
 
-    def reducing_s(self) -> float:
-        """Seconds in which at least one all-reduce, reduce or reduce-scatter was under way."""
+    def collecting_s(self) -> float:
+        """Seconds in which at least one collective was under way."""
         with self._lock:
-            under_way_s = time.monotonic() - self._reducing_since if self._reducing else 0.0
-            return self._reducing_s + under_way_s
+            under_way_s = time.monotonic() - self._collecting_since if self._under_way else 0.0
+            return self._collecting_s + under_way_s
 
     def ended_reductions(self) -> tuple[int, float]:
         """How many all-reduces, reduces and reduce-scatters have ended, and seconds in them."""

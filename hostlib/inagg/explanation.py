@@ -4,7 +4,7 @@
 The transport's thread counts the time in each of its states (``beginning_s``, ``window_s``, ``answers_s``,
 ``device_s``), as tcp_info does for TCP. The engine counts waiting for other ranks and silence, the kernel how long the
 thread ran and waited for a processor. `shares` computes from these the share of each cause; the largest is the verdict.
-docs/performance.md has the rules and what to do about each cause.
+docs/performance.md has the rules; `causes` says what to do about each cause.
 """
 
 import textwrap
@@ -12,71 +12,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inagg.causes import LOSSY, OF_GROUP, WORTH_SAYING, Cause, gain, promise
 from inagg.counters import REDUCTIONS
 from inagg_contract.aggregation import SHARED
 from inagg_contract.ranks import name_job, name_ranks
 
 _FRAME_HEADERS = 42  # bytes: Ethernet, IPv4, UDP
-_WORTH_SAYING = 0.05
 _COLUMNS = 80
 # If queueing is more than this share of the RTT, the path is full, and a larger window would only lengthen queues.
 _QUEUE = 0.5
 # Sums of fewer packets than the smallest window (window.hpp) end before anything can be full.
 _FEW_PACKETS = 16
 
-# Cause -> its meaning, and what to do about it.
-CAUSES: Mapping[str, tuple[str, str]] = {
-    "program": (
-        "no collective was in progress",
-        "Sums do not limit this program. Profile computation and data loading, with torch.profiler.",
-    ),
-    "gloo": (
-        "collectives that gloo does",
-        "Only sums go through the switch (docs/backend.md has the table); `calls` lists the others.",
-    ),
-    "ranks": (
-        "waiting for other ranks to begin a sum",
-        "Find out why the last rank is late: it has more data, or a slower or busier machine.",
-    ),
-    "loss": (
-        "retransmissions, and silence before them",
-        "Find where packets are dropped: counters of the switch or the servers, `ip -s link`, queues of the ports. "
-        "Use fewer slots if a queue overflows.",
-    ),
-    "processors": (
-        "the packet thread ran, or waited for a processor",
-        "Give it its own processor (`cpus`) or jumbo frames; compute with fewer threads.",
-    ),
-    "link": (
-        "the link of this host carried results at its rate",
-        "Use a faster link.",
-    ),
-    "switch": (
-        "results came more slowly than the link could carry them",
-        "Look at the load of the switch or the servers, their other links, and workers that send or receive slowly.",
-    ),
-    "slots": (
-        "the window was at its limit while the path was not full",
-        "Ask for more `slots`; if fewer were granted, other jobs have them.",
-    ),
-    "receive buffer": (
-        "the window was at the limit that the kernel's receive buffer sets",
-        "Raise net.core.rmem_max to receive_buffer_wanted_bytes or more.",
-    ),
-    "latency": (
-        "round trips: everything that could be sent was in flight",
-        "Sum fewer and larger tensors (DDP's bucket_cap_mb), or several at once (async_op=True).",
-    ),
-    "device": (
-        "waiting for the GPU to scan and pack",
-        "The GPU is busy with other kernels, or the bus with other copies; a profiler trace shows which.",
-    ),
-}
-
-
-# The same of jobs on shared slots. A part of a sum waits in a slot; if the rest comes past it, because another job has
-# the slot or because of a loss, the servers have the part sent again.
-_LOSS_OF_SLOTS = (
+# Causes that sums that cost nothing would leave.
+_NOT_OF_SUMS = ("program", "gloo", "ranks")
+# The cause "loss" of jobs on shared slots. A part of a sum waits in a slot; if the rest comes past it, because another
+# job has the slot or because of a loss, the servers have the part sent again.
+_LOSS_OF_SLOTS = Cause(
     "contributions sent again, and silence before them: other jobs had the slots, or packets were lost",
     "The switch's counters tell: `slot_collided`, `slot_evicted` and `slot_expired` are competition. Against it help a "
     "priority, more shared slots, or aggregation = leased; else find where packets are dropped.",
@@ -102,8 +54,15 @@ class Explanation:
     @property
     def causes(self) -> list[str]:
         """Causes with a share of 5% or more, the largest first."""
-        named = [cause for cause, share in self.shares.items() if share >= _WORTH_SAYING]
+        named = [cause for cause, share in self.shares.items() if share >= WORTH_SAYING]
         return sorted(named, key=self.shares.__getitem__, reverse=True)
+
+    @property
+    def at_most(self) -> float:
+        """How much faster the program is at most with sums that cost nothing (Amdahl's law), of ranks as late as they
+        are. 1 for a group without a job."""
+        kept = sum(self.shares.get(cause, 0.0) for cause in _NOT_OF_SUMS)
+        return gain(1 - kept) if self.shares else 1.0
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -123,11 +82,12 @@ class Explanation:
         yield _filled(f"{job}, {name_ranks([self.figures['rank']], self.figures['places'])}")
         yield f"{'share':>6}  cause"
         for cause in self.causes:
-            meaning, _ = _meaning(cause, self.figures)
+            meaning = _cause(cause, self.figures).meaning
             share = f"{self.shares[cause]:6.0%}  "
             yield _filled(f"{cause}: {meaning}{_detail(cause, self.figures)}", first=share, indent=8)
             yield _filled(_remedy(cause, self.figures), indent=8)
         yield ""
+        yield _filled(promise(self.at_most))
         yield from map(_filled, _summary(self.figures))
 
 
@@ -155,7 +115,7 @@ def explain_figures(figures: Mapping[str, Any]) -> Explanation:
 
 def shares(figures: Mapping[str, Any]) -> dict[str, float]:
     """Cause -> its share of ``elapsed_s``. The time of a group that has done nothing is all the program's."""
-    times = dict.fromkeys(CAUSES, 0.0)
+    times = dict.fromkeys(OF_GROUP, 0.0)
     states = (figures["beginning_s"], figures["window_s"], figures["answers_s"], figures["device_s"])
     elapsed = max(figures["elapsed_s"], sum(states))
     if elapsed <= 0:
@@ -182,6 +142,12 @@ def shares(figures: Mapping[str, Any]) -> dict[str, float]:
     times["latency"] = window + answers
     if not small:
         _divide_transfer(times, figures, window, answers)
+
+    # Without loss the last answers of a sum take one round trip. What takes longer where packets are lost is repair.
+    if not lossless and _sent_again(figures) > LOSSY:
+        repair = max(0.0, times["latency"] - sums * figures["srtt_s"])
+        times["latency"] -= repair
+        times["loss"] += repair
 
     # While no sum is in progress, collectives of gloo may be.
     rest = elapsed - sum(states)
@@ -231,12 +197,12 @@ def _received_frames(figures: Mapping[str, Any]) -> float:
     return size
 
 
-def _meaning(cause: str, figures: Mapping[str, Any]) -> tuple[str, str]:
-    return _LOSS_OF_SLOTS if cause == "loss" and figures.get("aggregation") == SHARED else CAUSES[cause]
+def _cause(cause: str, figures: Mapping[str, Any]) -> Cause:
+    return _LOSS_OF_SLOTS if cause == "loss" and figures.get("aggregation") == SHARED else OF_GROUP[cause]
 
 
 def _remedy(cause: str, figures: Mapping[str, Any]) -> str:
-    remedy = _meaning(cause, figures)[1]
+    remedy = _cause(cause, figures).remedy
     narrower = [str(bits) for bits in (16, 8) if bits < figures["narrowest_lane_bits"]]
     if cause in ("link", "processors") and narrower:
         remedy = f"{remedy} Or lane_bits of {' or '.join(narrower)} (half floats: half_lane_bits)."

@@ -48,3 +48,13 @@ def sent_segments() -> tuple[int, int]:
     ]
     first, again = (int(rows[1][rows[0].index(name)]) for name in ("OutSegs", "RetransSegs"))
     return first + again, again
+
+
+def tcp_timeouts() -> int:
+    """Retransmission timeouts of this network namespace's TCP connections: TCPTimeouts of /proc/net/netstat."""
+    names, values = (
+        line.split()
+        for line in Path("/proc/self/net/netstat").read_text().splitlines()
+        if line.startswith("TcpExt:")
+    )
+    return int(values[names.index("TCPTimeouts")])

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from inagg.explanation import CAUSES, explain_figures
+from inagg.causes import OF_GROUP
+from inagg.explanation import explain_figures
 
 MB = 1_000_000
 
@@ -99,9 +100,11 @@ def test_of_a_round_trip_what_goes_beyond_the_least_is_the_queue_of_the_switch()
     assert shares(answers_s=10.0, **unmeasured) == {"latency": 1.0}
 
 
-def test_loss_is_silence_and_the_part_of_the_path_that_resends_take() -> None:
+def test_loss_is_silence_and_the_part_of_the_path_that_resends_take_and_what_answers_take_beyond_a_round_trip() -> (
+    None
+):
     lossy = {"window_s": 6.0, "answers_s": 4.0, "silent_s": 2.0, "retransmits": 100}
-    assert shares(**lossy) == {"loss": 0.26, "slots": 0.54, "latency": 0.2}
+    assert shares(**lossy) == {"loss": 0.459, "slots": 0.54, "latency": 0.001}
 
 
 def test_small_sums_are_latency_whatever_the_thread_did() -> None:
@@ -129,9 +132,8 @@ def test_a_group_that_was_made_this_moment_has_spent_its_time_in_the_program() -
 )
 def test_the_report_says_what_it_is_and_what_to_do(state: str, cause: str) -> None:
     report = report_of(**{state: 10.0})
-    meaning, remedy = CAUSES[cause]
-    assert f"100% {cause}: {meaning}" in report
-    assert remedy in report
+    assert f"100% {cause}: {OF_GROUP[cause].meaning}" in report
+    assert OF_GROUP[cause].remedy in report
 
 
 @pytest.mark.parametrize(
@@ -146,8 +148,23 @@ def test_only_lanes_narrower_than_the_groups_are_advised(lane_bits: int, said: s
     busy = {"window_s": 10.0, "bytes_received": 40 * MB, "window": 64, "processor_s": 2.0}
     report = report_of(**busy, narrowest_lane_bits=lane_bits)
     for cause in ("link", "processors"):
-        assert f"{CAUSES[cause][1]}{said}" in report
-        assert (f"{CAUSES[cause][1]} Or" in report) == bool(said)
+        assert f"{OF_GROUP[cause].remedy}{said}" in report
+        assert (f"{OF_GROUP[cause].remedy} Or" in report) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "at_most", "said"),
+    [
+        (5.0, 2.0, "\nwith sums that cost nothing the program is 2.00x as fast"),
+        (0.5, 1 / 0.95, "\nin-network"),
+    ],
+)
+def test_the_report_says_what_sums_that_cost_nothing_would_gain(
+    seconds: float, at_most: float, said: str
+) -> None:
+    found = explain_figures(figures(window_s=seconds))
+    assert found.at_most == pytest.approx(at_most)
+    assert said in str(found)
 
 
 def test_the_report_names_the_job_and_the_rank() -> None:

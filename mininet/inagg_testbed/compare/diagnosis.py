@@ -1,55 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What limits a training, from its figures: docs/compare.md has the rules.
+"""What limits a training, from its figures: docs/compare.md has the rules, `inagg.causes` thresholds and remedies.
 
 A step is computation, and waiting that is not overlapped with computation. The computation is measured. The waiting is
-divided: for inagg's jobs as their packet threads have seen it, for others first by what ranks report of late ranks, and
-then by what theory predicts of links and round trips. What is left has no name.
+divided: for inagg's jobs as their packet threads have seen it, for others among late ranks and what links, switch,
+threads and round trips need. What is left is loss if packets were sent again.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from inagg_testbed.compare.figures import ComparisonFigures, RunFigures
+from inagg.causes import BUSY, CAUSES, LOSSY, OVERFLOWS, WORTH_SAYING, gain, promise
+from inagg_testbed.compare.figures import ComparisonFigures, Link, RunFigures
 
 # Ethernet, IPv4 and TCP headers of full frames, over their payload: 66 of 1514 bytes. inagg's frames have 62 of 1086.
 _HEADERS = 1.05
-# From this share of packets that are sent again on, loss is what theory does not know.
-_LOSSY = 0.002
-# Below this share of a step a cause is not worth a line.
-_WORTH_SAYING = 0.05
-# inagg's causes whose time is waiting for the sum, by the limit that they are.
-_OF_INAGG: Mapping[str, str] = {
-    "link": "link",
-    "switch": "switch",
-    "latency": "latency",
-    "loss": "loss",
-    "slots": "queue",
-    "receive buffer": "queue",
-    "processors": "processors",
-    "ranks": "ranks",
+# The least time after which Linux's TCP sends again without an answer (TCP_RTO_MIN).
+_TIMEOUT_MS = 200.0
+# inagg's causes whose time is waiting for the sum.
+_OF_SUMS = ("link", "switch", "latency", "loss", "slots", "receive buffer", "processors", "ranks", "device")
+# What also helps a training that may choose its architecture.
+_CHOICES: Mapping[str, str] = {
+    "link": "Or move fewer bytes: inagg, narrower lanes, local:H.",
+    "latency": "Or take fewer steps that wait for one another: inagg has one; local:H sums seldom.",
+    "ranks": "inagg.hooks.Deadline does not wait for it.",
+    "processors": "Use fewer workers on this machine: hosts, switch and packet threads share its processors.",
+    "switch": "Give the switch a processor of its own, or more --threads.",
 }
 
-REMEDIES: Mapping[str, str] = {
-    "computation": "a faster network cannot help; a faster processor, a smaller model or a smaller batch do",
-    "processors": "use fewer workers on this machine, or more processors: hosts, switch and packet threads share them",
-    "data loading": "more loader processes, or data closer to the ranks",
-    "ranks": "find out why the rank is late; inagg.hooks.Deadline does not wait for it",
-    "link": "fewer bytes on the busiest link: inagg, narrower lanes, local:H; or a faster link",
-    "latency": "fewer dependent steps (inagg has one), larger buckets (DDP's bucket_cap_mb), local:H",
-    "loss": "find where packets are dropped: queues of the ports, the links",
-    "queue": "more slots, or a larger receive buffer (inagg.explain says which)",
-    "switch": "more threads or a processor of its own for the switch; or another host's link is slow",
-    "other": "the program slept without a sum under way: files, locks, or time that theory does not know",
-}
+Times = dict[str, tuple[float, str]]  # by cause, ms of a step, and what is known of it
 
 
 @dataclass(frozen=True)
-class Cause:
-    """share: of the step. detail: what is known of it."""
+class Found:
+    """A cause. share: of the step. detail: what is known of it."""
 
     name: str
     share: float
     detail: str = ""
+
+    @property
+    def remedy(self) -> str:
+        """What to change."""
+        return " ".join(filter(None, (CAUSES[self.name].remedy, _CHOICES.get(self.name))))
+
+    @property
+    def gain(self) -> float:
+        """How much faster a step is at most without the cause."""
+        return gain(self.share)
 
 
 @dataclass(frozen=True)
@@ -58,80 +55,175 @@ class Diagnosis:
     cost nothing (Amdahl's law), of ranks as late as they are."""
 
     way: str
-    causes: tuple[Cause, ...]
+    causes: tuple[Found, ...]
     at_most: float
 
     def __str__(self) -> str:
         shares = ", ".join(f"{cause.name} {cause.share:.0%}{cause.detail}" for cause in self.causes)
-        return f"{self.way}: {shares}; with sums that cost nothing a step is {self.at_most:.2f}x as fast"
+        return f"{self.way}: {shares}; {promise(self.at_most)}"
 
     @property
     def remedy(self) -> str:
         """What helps against the largest cause."""
-        return REMEDIES[self.causes[0].name] if self.causes else ""
+        return self.causes[0].remedy if self.causes else ""
 
 
 def diagnose(run: RunFigures, rate_bps: int | None) -> Diagnosis:
-    """Divide a step. rate_bps: of the hosts' links; None: not shaped."""
+    """Divide a step. rate_bps: of the hosts' links where the run does not say it; None: not shaped."""
     parts = run.parts_ms
     step = parts.computation + parts.waited + parts.other
     if step <= 0:
         return Diagnosis(run.way, (), 1.0)
     loading = min(run.loading_ms, parts.other)
-    times = {
+    waiting = _of_inagg(run, rate_bps) if run.shares else _of_others(run, rate_bps)
+    late_ms = waiting.get("ranks", (0.0, ""))[0]  # late ranks stay late
+    times: Times = {
         "computation": (parts.ran, ""),
         "processors": (parts.queued, ""),
         "data loading": (loading, ""),
         "other": (parts.other - loading, ""),
     }
-    waiting = _waiting(run, rate_bps)
-    gained = parts.waited - waiting.get("ranks", (0.0, ""))[0]  # late ranks stay late
     for name, (ms, detail) in waiting.items():
-        before, known = times.get(name, (0.0, ""))
-        times[name] = before + ms, detail or known
-    causes = sorted(
-        (
-            Cause(name, ms / step, detail)
-            for name, (ms, detail) in times.items()
-            if ms / step >= _WORTH_SAYING
-        ),
-        key=lambda cause: -cause.share,
-    )
-    return Diagnosis(run.way, tuple(causes), step / max(step - gained, 0.01 * step))
+        _add(times, name, ms, detail)
+    found = (Found(name, ms / step, detail) for name, (ms, detail) in times.items())
+    causes = sorted((cause for cause in found if cause.share >= WORTH_SAYING), key=lambda cause: -cause.share)
+    return Diagnosis(run.way, tuple(causes), gain((parts.waited - late_ms) / step))
 
 
-def _waiting(run: RunFigures, rate_bps: int | None) -> dict[str, tuple[float, str]]:
-    """Divide the time that a step waits, in ms. Each cause takes what it explains of what is left."""
+def _add(times: Times, name: str, ms: float, detail: str = "") -> None:
+    before, known = times.get(name, (0.0, ""))
+    times[name] = before + ms, detail or known
+
+
+def _of_others(run: RunFigures, rate_bps: int | None) -> Times:
+    """Divide the time that a step waits, without a job of inagg. Each cause takes what it needs of what is left."""
     left = run.parts_ms.waited
-    late = next((f" (rank {one.rank}: {one.cause})" for one in run.late if one.cause != "network"), "")
-    seen: dict[str, float] = {}
-    for cause, name in _OF_INAGG.items():
-        seen[name] = seen.get(name, 0.0) + run.shares.get(cause, 0.0)
-    if (total := sum(seen.values())) > 0:
-        return {name: (left * share / total, late * (name == "ranks")) for name, share in seen.items()}
-    found: dict[str, tuple[float, str]] = {}
-    if late:
+    found: Times = {}
+    if late := _late(run):
         # Each sum of a step waits for the rank, as long as it is late with the first.
-        ms = min(left, next(one.late_ms for one in run.late if one.cause != "network") * max(run.sums, 1))
-        found["ranks"] = ms, late
-        left -= ms
-    # Theory says how long the communication lasts; of that the program waits the same share everywhere.
-    exposed = run.parts_ms.waited / run.parts_ms.communication if run.parts_ms.communication > 0 else 0.0
-    if rate_bps:
-        link_ms = 8e3 * run.theory_bytes * _HEADERS / rate_bps
-        ms = min(left, link_ms * exposed)
-        found["link"] = ms, f" ({link_ms:.0f} ms for {run.theory_bytes / 1e6:.3g} MB)"
-        left -= ms
+        left -= (ms := min(left, late[1] * max(run.sums, 1)))
+        _add(found, late[0], ms, late[2])
+    lost_ms = _TIMEOUT_MS * run.timeouts
+    left -= (lost_ms := min(left, lost_ms * _exposed(run)))
+    for name, (ms, detail) in _needs(run, rate_bps).items():
+        left -= (ms := min(left, ms * _exposed(run)))
+        _add(found, name, ms, detail)
+    if run.resent > LOSSY:
+        name, detail = _loss(run)
+        _add(found, name, lost_ms + left, detail)
+    else:
+        _add(found, "processors" if run.idle < BUSY else "other", lost_ms + left)
+    return found
+
+
+def _exposed(run: RunFigures) -> float:
+    """The share of the communication that the program waits for. It is the same of all needs."""
+    parts = run.parts_ms
+    return parts.waited / parts.communication if parts.communication > 0 else 0.0
+
+
+def _needs(run: RunFigures, rate_bps: int | None) -> Times:
+    """How long a step's communication takes at least: its bytes, and its round trips. Links, switch and threads work on
+    the bytes at the same time, so the slowest of them counts."""
+    transfers: Times = {
+        "switch": (run.switch_ran_ms + run.switch_queued_ms, _of_switch(run)),
+        "processors": (run.serving_ran_ms + run.serving_queued_ms, ""),
+    }
+    if (link := _link_need(run, rate_bps)) is not None:
+        transfers["link"] = link
+    slowest = max(transfers, key=transfers.__getitem__)
+    needs = {slowest: transfers[slowest]}
     if run.least_rtt_ms:
         # gloo's receiver tells the sender where to put a message: each takes a round trip.
         trips = run.theory_steps * max(run.sums, 1)
-        ms = min(left, trips * run.least_rtt_ms * exposed)
-        found["latency"] = ms, f" ({trips:.3g} round trips of {run.least_rtt_ms:.3g} ms)"
-        left -= ms
-    if run.resent > _LOSSY:
-        found["loss"] = left, f" ({run.resent:.1%} of packets sent again)"
-    else:
-        found["other"] = left, ""
+        needs["latency"] = (
+            trips * run.least_rtt_ms,
+            f" ({trips:.3g} round trips of {run.least_rtt_ms:.3g} ms)",
+        )
+    return needs
+
+
+def _of_switch(run: RunFigures) -> str:
+    return f" (its thread ran {run.switch_ran_ms:.0f} ms, and waited {run.switch_queued_ms:.0f} ms for a processor)"
+
+
+def _link_need(run: RunFigures, rate_bps: int | None) -> tuple[float, str] | None:
+    """How long the slowest link works. A host's link carries what theory says and its headers, one between switches
+    what was counted. None: no link has a rate."""
+    hosts = [link for link in run.links if ":" not in link.lower]
+    usual = max((link.rate_bps or 0 for link in hosts), default=0) or rate_bps
+    slowest = min((link.rate_bps or usual or 0 for link in hosts), default=usual or 0)
+    size = run.theory_bytes * _HEADERS
+    needs = []
+    if slowest:
+        named = [link.lower for link in hosts if usual and (link.rate_bps or usual) < usual]
+        where = f" at {', '.join(named)}" if named else ""
+        needs.append(_transfer(size, run.theory_bytes, slowest, where))
+    for link in run.links:
+        if link not in hosts and link.rate_bps:
+            carried = max(link.up, link.down) / (run.steps + 1)  # weights are spread once, at the start
+            needs.append(_transfer(carried, carried, link.rate_bps, f" at {link.lower}-{link.upper}"))
+    return max(needs, default=None)
+
+
+def _transfer(size: float, said: float, rate_bps: int, where: str) -> tuple[float, str]:
+    ms = 8e3 * size / rate_bps
+    return ms, f" ({ms:.0f} ms for {said / 1e6:.3g} MB{where})"
+
+
+def _late(run: RunFigures) -> tuple[str, float, str] | None:
+    """The cause, the lateness in a sum, and the name of the rank that others wait for. The network is no rank's."""
+    for one in run.late:
+        if one.cause != "network":
+            return (
+                "processors" if one.cause == "processors" else "ranks",
+                one.late_ms,
+                _named(one.rank, one.cause),
+            )
+    return None
+
+
+def _named(rank: int, cause: str) -> str:
+    return f" (rank {rank}: {cause})"
+
+
+def _loss(run: RunFigures) -> tuple[str, str]:
+    """A queue if the queues of links have dropped so many of the packets that were sent again, else loss."""
+    sent = sum(link.sent for link in run.links)
+    worst = max(run.links, key=lambda link: link.dropped, default=None)
+    dropped = sum(link.dropped for link in run.links) / sent if sent else 0.0
+    if worst is not None and dropped >= OVERFLOWS * run.resent:
+        return "queue", f" (at {_place(worst)}: {worst.dropped} packets dropped, {run.resent:.1%} sent again)"
+    return "loss", f" ({run.resent:.1%} of packets sent again)"
+
+
+def _place(link: Link) -> str:
+    return f"{link.lower}-{link.upper}" if ":" in link.lower else link.lower
+
+
+def _of_inagg(run: RunFigures, rate_bps: int | None) -> Times:
+    """Divide the time that a step waits as the packet threads have seen it. A rank sees its own link only, so what it
+    sees as the switch may be the link of another host."""
+    waited = run.parts_ms.waited
+    total = sum(run.shares.get(name, 0.0) for name in _OF_SUMS)
+    if total <= 0:
+        return _of_others(run, rate_bps)
+    seen = {name: waited * run.shares.get(name, 0.0) / total for name in _OF_SUMS}
+    late = _late(run)
+    found: Times = {}
+    if (link := _link_need(run, rate_bps)) is not None:
+        moved = min(seen["switch"], max(0.0, link[0] * _exposed(run) - seen["link"]))
+        seen["switch"] -= moved
+        _add(found, "link", moved, link[1])
+    for name, ms in seen.items():
+        detail = ""
+        if name == "ranks":
+            name, detail = (late[0], late[2]) if late else ("processors" if run.idle < BUSY else name, "")
+        elif name == "loss":
+            name, detail = _loss(run)
+        elif name == "switch":
+            detail = _of_switch(run)
+        _add(found, name, ms, detail)
     return found
 
 

@@ -7,15 +7,18 @@ one rank each, so they are means over ranks and steps.
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from inagg_testbed.compare.plan import Compare, Until
+from inagg_testbed.compare.surroundings import NOTHING_SEEN, Surroundings
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.errors import WrongResultError
 from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.queues import Queues
 from inagg_testbed.network.traffic import LinkBytes
 from inagg_testbed.network.training_run import values_by_step
 from inagg_testbed.network.workers import Event
@@ -32,9 +35,9 @@ class Parts(_Document):
 
     ran: float = Field(description="the program's thread was on a processor")
     queued: float = Field(description="it was ready to run, while others had the processors")
-    waited: float = Field(description="it slept while sums or exchanges were under way")
+    waited: float = Field(description="it slept while collectives or exchanges of weights were under way")
     other: float = Field(description="it slept otherwise: data loaders, files")
-    communication: float = Field(description="sums or exchanges were under way")
+    communication: float = Field(description="collectives or exchanges were under way")
 
     @property
     def computation(self) -> float:
@@ -54,6 +57,14 @@ class Link(_Document):
     upper: str = Field(description="a port of a switch")
     up: int = Field(description="bytes towards upper")
     down: int = Field(description="bytes from it")
+    rate_bps: int | None = Field(default=None, description="of its slower direction; null: not shaped")
+    sent: int = Field(default=0, description="packets that the queues at both ends have sent")
+    dropped: int = Field(default=0, description="packets for which these queues had no room")
+
+
+LateCause = Literal["computation", "processors", "data loading", "network"]
+# A rank that waits for a processor too runs longer by at least this share of half of its lateness, if it computes more.
+_COMPUTES_MORE = 0.2
 
 
 class Late(_Document):
@@ -61,7 +72,7 @@ class Late(_Document):
 
     rank: int
     late_ms: float = Field(description="in a sum, on average")
-    cause: Literal["computation", "data loading", "network"]
+    cause: LateCause
 
 
 class RunFigures(_Document):
@@ -93,11 +104,26 @@ class RunFigures(_Document):
         description="least round-trip time of a rank's TCP connections to other hosts but the controller's"
     )
     resent: float = Field(description="share of packets that were sent again")
+    timeouts: float = Field(
+        default=0.0, description="of TCP's retransmission timers in a step, at the host that had most"
+    )
     late: list[Late] = Field(description="ranks that others wait for, the latest first")
     shares: dict[str, float] = Field(
         description="inagg's causes, as inagg.explain, with shares of the time: means over ranks; empty without a job"
     )
-    switch_busy: float = Field(description="processors that all switches together kept busy")
+    switch_rtt_ms: float | None = Field(
+        default=None, description="least time from a contribution to its result; null without a job"
+    )
+    serving_ran_ms: float = Field(
+        default=0.0,
+        description="a step's time on a processor of a rank's busiest other thread, such as gloo's: mean over ranks",
+    )
+    serving_queued_ms: float = Field(default=0.0, description="that this thread was ready to run")
+    switch_ran_ms: float = Field(
+        default=0.0, description="a step's time on a processor of the busiest thread of a switch"
+    )
+    switch_queued_ms: float = Field(default=0.0, description="that this thread was ready to run")
+    idle: float = Field(default=1.0, description="share of the time of this machine's processors")
     peak_bytes: int = Field(description="largest memory of a rank's process")
     losses: list[float | None] = Field(
         description="by step, mean over ranks; null if the program calls no backward"
@@ -177,8 +203,7 @@ def summarise(
     repeat: int,
     seed: int,
     events: Events,
-    links: Iterable[LinkBytes] = (),
-    switch_busy: float = 0.0,
+    around: Surroundings = NOTHING_SEEN,
 ) -> RunFigures:
     """A run's figures, from its ranks' events. Raises WrongResultError."""
     ends = [event for _, event in events if event["event"] == "end"]
@@ -206,6 +231,8 @@ def summarise(
     rtts = [event["least_rtt_s"] for event in groups.values() if event["least_rtt_s"] is not None]
     steps = _whole_periods(steps, way.period)
     slowest = [max(each) for _, each in sorted(values_by_step(steps, "step", "seconds").items())]
+    switch_rtts = [rtt for event in groups.values() if (rtt := event.get("switch_rtt_s"))]
+    sums = max((event["sums"] for event in groups.values()), default=0) / len(seconds[1:])
     theory, element_bytes = way.theory(compare.fabric.size, compare.racks)
     elements = max((event["elements"] for event in begins), default=0)
     by_rank = {rank: [event for other, event in steps if other == rank] for rank, _ in steps}
@@ -231,15 +258,18 @@ def summarise(
         ),
         theory_bytes=theory.share * element_bytes * elements,
         theory_steps=theory.steps,
-        sums=max((event["sums"] for event in groups.values()), default=0) / len(seconds[1:]),
+        sums=sums,
         least_rtt_ms=1e3 * min(rtts) if rtts else None,
         resent=statistics.fmean(event["resent"] for event in groups.values()) if groups else 0.0,
-        late=[
-            Late(rank=one["rank"], late_ms=1e3 * one["late_s"], cause=one["cause"])
-            for one in (groups[0]["late"] if 0 in groups else ())
-        ],
+        timeouts=max((event.get("timeouts", 0) for event in groups.values()), default=0) / len(seconds[1:]),
+        late=[_late(one, by_rank, sums) for one in (groups[0]["late"] if 0 in groups else ())],
         shares=_mean_shares([event["shares"] for event in groups.values() if event["shares"]]),
-        switch_busy=switch_busy,
+        switch_rtt_ms=min((1e3 * rtt for rtt in switch_rtts), default=None),
+        serving_ran_ms=_mean_ms(groups.values(), "ran_s", len(seconds[1:])),
+        serving_queued_ms=_mean_ms(groups.values(), "queued_s", len(seconds[1:])),
+        switch_ran_ms=1e3 * around.switch.ran_s / len(seconds[1:]),
+        switch_queued_ms=1e3 * around.switch.queued_s / len(seconds[1:]),
+        idle=around.idle,
         peak_bytes=max(event["peak_bytes"] for event in ends),
         losses=losses,
         clock_s=seconds[1:],
@@ -251,7 +281,7 @@ def summarise(
         if compare.until is None
         else _reached(compare.until, compare.model, judged, losses, seconds),
         weights=weights,
-        links=[Link(lower=each.lower, upper=each.upper, up=each.up, down=each.down) for each in links],
+        links=[_link(each, around.queues.get((each.lower, each.upper))) for each in around.links],
     )
 
 
@@ -262,13 +292,46 @@ def _whole_periods(steps: Sequence[tuple[int, Event]], period: int) -> list[tupl
     return [(rank, event) for rank, event in steps if event["step"] >= last - count]
 
 
+def _link(counted: LinkBytes, queues: Queues | None) -> Link:
+    shared = {} if queues is None else asdict(queues)
+    return Link(lower=counted.lower, upper=counted.upper, up=counted.up, down=counted.down, **shared)
+
+
+def _late(late: Mapping[str, Any], by_rank: Mapping[int, Sequence[Event]], sums: float) -> Late:
+    """A rank that is late, with the cause that its steps show: what takes it so much longer than half of the others
+    that this is at least half of its lateness. A rank that is only queued longer, and runs no longer, is late for want
+    of a processor."""
+    rank, late_s = late["rank"], late["late_s"]
+    loaded, ran, queued = (_excess_s(by_rank, rank, name) for name in ("loaded", "ran", "queued"))
+    enough_s = late_s * max(sums, 1) / 2
+    cause: LateCause = "network"
+    if loaded >= enough_s:
+        cause = "data loading"
+    elif ran + queued >= enough_s:
+        cause = "computation" if ran > _COMPUTES_MORE * enough_s else "processors"
+    return Late(rank=rank, late_ms=1e3 * late_s, cause=cause)
+
+
+def _excess_s(by_rank: Mapping[int, Sequence[Event]], rank: int, name: str) -> float:
+    """How much longer a part of a rank's steps is than the median of the other ranks'."""
+    means = {each: statistics.fmean(step[name] for step in steps) for each, steps in by_rank.items()}
+    others = [mean for each, mean in means.items() if each != rank]
+    return means[rank] - statistics.median_low(others) if others and rank in means else 0.0
+
+
+def _mean_ms(groups: Iterable[Event], name: str, steps: int) -> float:
+    """Of the ranks' busiest other threads, in a step."""
+    found = [event["serving"][name] for event in groups if "serving" in event]
+    return 1e3 * statistics.fmean(found) / steps if found else 0.0
+
+
 def _parts(steps: Sequence[Event]) -> Parts:
     """Means over the steps. What a step slept is at most what it lasted without what it ran and was queued."""
     rows = []
     for step in steps:
         slept = max(0.0, step["seconds"] - step["ran"] - step["queued"])
         # Groups may sum at the same time.
-        communication = min(step["reducing"] + step["exchanging"], step["seconds"])
+        communication = min(step["collecting"] + step["exchanging"], step["seconds"])
         waited = min(slept, communication)
         rows.append((step["ran"], step["queued"], waited, slept - waited, communication))
     ran, queued, waited, other, communication = (

@@ -6,8 +6,9 @@ thread that calls the optimizer:
 - ran: on a processor. queued: ready to run, while others had the processors (Linux: /proc/thread-self/schedstat);
 - loaded: waited for data loaders;
 - slept: all else, which is waiting for gradients or weights of other ranks.
-The group knows how long sums were under way (`Tally.reducing_s`). What was under way while the thread did not sleep
-was overlapped. An exchange of weights happens after the optimizer's step, in the same thread: it counts as under way.
+The group knows how long collectives were under way (`Tally.collecting_s`). What was under way while the thread did not
+sleep was overlapped. An exchange of weights happens after the optimizer's step, in the same thread: it counts as under
+way.
 
 Events: "begin" after the first step; "step" with the parts in seconds, the processor time of all threads, bytes of this
 host's links, and the loss if the program calls `backward` on one; "group" when the training is over, with what the
@@ -20,10 +21,11 @@ import resource
 import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -47,8 +49,9 @@ from inagg_baselines.attachment import attach
 from inagg_baselines.catalog import Architecture
 from inagg_baselines.theory import Racks
 from inagg_testbed.compare.ways import Way
-from inagg_testbed.events import EventLog, sent_segments
+from inagg_testbed.events import EventLog, sent_segments, tcp_timeouts
 from inagg_testbed.network.interfaces import interface_bytes
+from inagg_testbed.network.scheduling import Threads, busiest, thread_times
 from inagg_testbed.weights import sha256
 
 _MIN_RTT, _MIN_RTT_AT = struct.Struct("I"), 148  # tcpi_min_rtt, in microseconds
@@ -63,7 +66,7 @@ class Reading:
     ran: float
     queued: float
     loaded: float
-    reducing: float
+    collecting: float
     exchanging: float
     cpu: float
     sent: float
@@ -88,9 +91,8 @@ class Probe:
         self._skipped = _NOTHING
         self._tallies: set[Tally] = set()
         self._last: Reading | None = None
-        self._before: tuple[Mapping[str, Any], tuple[int, int]] | None = (
-            None  # of the group, at the first step
-        )
+        # Of the group, the TCP connections and the threads, at the first step.
+        self._before: tuple[Mapping[str, Any], tuple[int, int], int, Threads] | None = None
         self._steps = 0
         self._loss: torch.Tensor | None = None
         self._models: list[DistributedDataParallel] = []
@@ -189,17 +191,17 @@ class Probe:
             ran=ran,
             queued=queued,
             loaded=loading_s(),
-            reducing=self._reducing_s(),
+            collecting=self._collecting_s(),
             exchanging=self._exchanging_s,
             cpu=time.process_time(),
             sent=sum(sent for _, sent in ends),
             received=sum(received for received, _ in ends),
         )
 
-    def _reducing_s(self) -> float:
+    def _collecting_s(self) -> float:
         """Of all groups, also those that have ended."""
         self._tallies.update(group.tally for group in living if isinstance(group, ProcessGroup))
-        return sum(tally.reducing_s() for tally in self._tallies)
+        return sum(tally.collecting_s() for tally in self._tallies)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -221,7 +223,7 @@ class Probe:
         now = self._read()
         if self._last is None:
             self._check_program()
-            self._before = self._group().stats(), sent_segments()
+            self._before = self._group().stats(), sent_segments(), tcp_timeouts(), _other_threads()
             self._log.write("begin", elements=sum(_elements(model) for model in self._models))
         else:
             step = now.since(self._last, self._skipped)
@@ -272,7 +274,7 @@ class Probe:
         """Write what the group has seen since the first step, once."""
         if self._before is None:
             return
-        (stats, (segments, again)), self._before = self._before, None
+        (stats, (segments, again), timeouts, threads), self._before = self._before, None
         group = self._group()
         group.catch_up()
         figures = Stats(group.stats)
@@ -287,6 +289,9 @@ class Probe:
             sums=sum(call["ended"] for kind, call in since["calls"].items() if kind in REDUCTIONS),
             resent=max(tcp, own),
             least_rtt_s=_least_rtt_s(),
+            timeouts=tcp_timeouts() - timeouts,
+            switch_rtt_s=since.get("least_rtt_s"),
+            serving=asdict(busiest(threads, _other_threads())),
         )
 
     def finish_with_groups(self) -> None:
@@ -324,6 +329,12 @@ def _least_rtt_s() -> float | None:
                 info = tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT_AT + _MIN_RTT.size)
                 found.append(_MIN_RTT.unpack_from(info, _MIN_RTT_AT)[0] / 1e6)
     return min(found, default=None)
+
+
+def _other_threads() -> Threads:
+    """Times of all threads but this one."""
+    own = threading.get_native_id()
+    return {thread: times for thread, times in thread_times(os.getpid()).items() if thread != own}
 
 
 def _processor_times() -> tuple[float, float]:

@@ -3,21 +3,18 @@
 
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from inagg_testbed.bench.cpu import cpu_seconds
 from inagg_testbed.compare.figures import ComparisonFigures, RunFigures, summarise
 from inagg_testbed.compare.plan import MODELS, Compare
+from inagg_testbed.compare.surroundings import Watch
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.files import make_folder, write_text
-from inagg_testbed.network import traffic
-from inagg_testbed.network.switches import is_switch
 from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.training_run import OnProgress
 from inagg_testbed.network.workers import Event
@@ -122,31 +119,26 @@ def train(
     on_progress(label, 0, expected, "starting")
     events: list[tuple[int, Event]] = []
 
+    watch = Watch(testbed)
+
     def on_event(rank: int, event: Event) -> None:
+        watch.on_event(rank, event)
         events.append((rank, event))
         if rank == 0 and event["event"] == "step":
             loss = "" if event["loss"] is None else f"loss {event['loss']:.3f}"
             done = event["step"] + 2  # the first step has no event
             on_progress(label, done, max(done, expected), loss)
 
-    before = traffic.read(testbed.network)
     group = testbed.launch(
         _command(compare, way, seed),
         name=f"{way.slug}-{repeat}-{len(testbed.groups)}",
         environment=way.environment(),
     )
     patience_s = _PROGRAM_S if compare.model is None else _START_UP_S + expected * _SLOWEST_STEP_S
-    began, busy = time.monotonic(), cpu_seconds(_switches(testbed))
     group.follow(on_event, timeout_s=patience_s, watch=testbed.services)
-    links = traffic.crossed(testbed.network.fabric, before, traffic.read(testbed.network))
-    busy = (cpu_seconds(_switches(testbed)) - busy) / (time.monotonic() - began)
-    figures = summarise(compare, way, repeat, seed, events, links, busy)
+    figures = summarise(compare, way, repeat, seed, events, watch.ended())
     on_progress(label, figures.steps, figures.steps, f"{figures.seconds:.1f} s")
     return figures
-
-
-def _switches(testbed: Testbed) -> list[int]:
-    return [process.identity.pid for process in testbed.services if is_switch(process)]
 
 
 def _command(compare: Compare, way: Way, seed: int) -> list[str]:

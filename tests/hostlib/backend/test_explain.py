@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from inagg.explanation import CAUSES
+from inagg.causes import OF_GROUP
 from inagg_contract.documents import Chunks
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
@@ -141,4 +141,4 @@ def test_every_figure_is_documented_and_no_other(unshaped: Explained) -> None:
 def test_every_cause_is_documented_and_no_other() -> None:
     rows = DOCS.split("## Causes and remedies")[1].split("\n\n")[1].splitlines()[2:]
     assert [row.split("|")[1].strip(" `") for row in rows] != []
-    assert {row.split("|")[1].strip(" `") for row in rows} == CAUSES.keys()
+    assert {row.split("|")[1].strip(" `") for row in rows} == OF_GROUP.keys()

@@ -13,8 +13,8 @@ import torch
 from torch._C._distributed_c10d import HashStore, ProcessGroupGloo
 
 import inagg
+from inagg.causes import OF_GROUP
 from inagg.errors import ConfigurationError
-from inagg.explanation import CAUSES
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.workers import Event
@@ -56,8 +56,8 @@ def test_each_step_has_its_own_figures(testbed: Testbed) -> None:
             assert step["on_switch"] == 1
             assert step["changes"] == 0
             assert step.keys() == figures[0].keys()
-            assert {name.removeprefix("share/") for name in step if "/" in name} == set(CAUSES)
-            assert sum(step[f"share/{cause}"] for cause in CAUSES) == pytest.approx(1)
+            assert {name.removeprefix("share/") for name in step if "/" in name} == set(OF_GROUP)
+            assert sum(step[f"share/{cause}"] for cause in OF_GROUP) == pytest.approx(1)
         assert figures[-1]["share/link"] > 0.5
         assert sum(step["step_s"] for step in figures) == pytest.approx(of_rank[-1]["so_far_s"], rel=0.1)
         assert min(event["call_s"] for event in of_rank) < 1e-3

@@ -17,7 +17,7 @@ STEP = {
     "ran": 0.03,
     "queued": 0.01,
     "loaded": 0.0,
-    "reducing": 0.08,
+    "collecting": 0.08,
     "exchanging": 0.0,
     "cpu": 0.05,
     "sent": 1000,
@@ -58,7 +58,7 @@ def figures(
         compare = replace(
             compare, until=Until.parse(until, None if model is None else Quality.of_model(model))
         )
-    return summarise(compare, compare.ways[0], 0, 1, events, [])
+    return summarise(compare, compare.ways[0], 0, 1, events)
 
 
 def run(way: str, step_ms: float, repeat: int = 0, reached_s: float | None = None) -> RunFigures:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from inagg_testbed.cli.main import app
-from inagg_testbed.compare.diagnosis import Cause, diagnose
+from inagg_testbed.compare.diagnosis import Found, diagnose
 from inagg_testbed.compare.figures import ComparisonFigures, RunFigures
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_processes")]
@@ -122,7 +122,7 @@ def test_a_program_needs_no_change(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "results" / "settings.json").read_text())["program"] == [str(program), "12"]
 
 
-def limit(run: RunFigures, rate_bps: int | None = None) -> Cause:
+def limit(run: RunFigures, rate_bps: int | None = None) -> Found:
     """The largest cause of a step's time."""
     return diagnose(run, rate_bps).causes[0]
 

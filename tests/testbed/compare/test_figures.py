@@ -30,7 +30,7 @@ def test_the_parts_of_a_step_add_up() -> None:
 
 
 def test_sleep_without_communication_is_not_waiting_for_it() -> None:
-    parts = figures(of_rank(0, step(0, reducing=0.02, exchanging=0.01))).parts_ms
+    parts = figures(of_rank(0, step(0, collecting=0.02, exchanging=0.01))).parts_ms
     assert (parts.waited, parts.other, parts.overlapped) == pytest.approx((30, 30, 0))
 
 
@@ -63,6 +63,27 @@ def test_different_weights_are_an_error_where_gradients_of_a_model_are_summed() 
 def test_a_rank_without_an_end_is_an_error() -> None:
     with pytest.raises(WrongResultError, match=r"os\._exit"):
         figures([*of_rank(0, step(0)), *of_rank(1, step(0))[:-1]])
+
+
+@pytest.mark.parametrize(
+    ("longer", "cause"),
+    [
+        ({"ran": 0.09}, "computation"),
+        ({"ran": 0.05, "queued": 0.05}, "computation"),  # it waits for processors because it computes
+        ({"queued": 0.08}, "processors"),
+        ({"loaded": 0.06}, "data loading"),
+        ({}, "network"),
+    ],
+)
+def test_the_steps_of_a_late_rank_say_why_it_is_late(longer: dict[str, float], cause: str) -> None:
+    group = {"event": "group", "shares": {}, "sums": 1, "resent": 0.0, "least_rtt_s": None}
+    late = [{"rank": 1, "late_s": 0.1, "cause": "computation"}]
+    events = of_rank(0, step(0), {**group, "late": late})
+    events += of_rank(1, step(0, **longer), {**group, "late": []}) + of_rank(
+        2, step(0), {**group, "late": []}
+    )
+    (found,) = figures(events).late
+    assert (found.rank, found.late_ms, found.cause) == (1, 100, cause)
 
 
 def test_sums_are_those_of_a_step() -> None:
