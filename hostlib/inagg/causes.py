@@ -49,7 +49,7 @@ OF_GROUP: Mapping[str, Cause] = {
     ),
     "processors": Cause(
         "the packet thread ran, or waited for a processor",
-        "Give it its own processor (`cpus`) or jumbo frames; compute with fewer threads.",
+        "Compute with fewer threads. Give the packet thread its own processor (`cpus`), or use jumbo frames.",
     ),
     "link": Cause("the link of this host carried results at its rate", "Use a faster link."),
     "switch": Cause(

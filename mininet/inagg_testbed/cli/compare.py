@@ -92,6 +92,7 @@ def compare(
         from inagg_testbed.compare.figures import HEADER, table
         from inagg_testbed.compare.page import contents
         from inagg_testbed.compare.plan import MODELS, Compare, Until
+        from inagg_testbed.compare.prediction import payoffs, predictions
         from inagg_testbed.compare.run import Folder, missing, run_compare
         from inagg_testbed.compare.ways import Way
         from inagg_testbed.report.page import write_report
@@ -154,6 +155,8 @@ def compare(
         )
         for diagnosis in diagnoses(figures):
             console.print(f"{diagnosis}\n  {diagnosis.remedy}", highlight=False, soft_wrap=True)
+        for text in (*predictions(figures), *payoffs(figures)):
+            console.print(text, highlight=False, soft_wrap=True)
         console.print(f"report: {report.resolve()}", highlight=False, soft_wrap=True)
 
 

@@ -76,6 +76,7 @@ app.add_typer(bench.app, name="bench")
 app.command()(compare)
 app.command()(decode)
 app.command()(reports.report)
+app.command()(reports.explain)
 
 
 _LOOK_S = 0.2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg report`: pages of runs whose figures are in folders."""
+"""`inagg report` and `inagg explain`: pages of runs whose figures are in folders, and what limits the runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -48,3 +48,25 @@ def report(
         }
         write_text(path, render(page_of(found, contents)))
         console.print(f"report: {path.resolve()}", highlight=False, soft_wrap=True)
+
+
+def explain(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="Folder of `inagg compare` or `inagg demo`, such as results/compare."
+        ),
+    ],
+) -> None:
+    """Say what limits a run, and what to change.
+
+    For each architecture the causes of a step's time, and remedies in order of gain. Of a comparison also what theory
+    predicts, and on which links, for which models and with how many workers inagg pays.
+
+    Example: inagg explain results/compare
+    """
+    with errors_explained():
+        from inagg_testbed.compare.advice import advice
+
+        for line in advice(run):
+            console.print(line, highlight=False, soft_wrap=True, markup=False)

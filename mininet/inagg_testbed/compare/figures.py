@@ -17,6 +17,7 @@ from inagg_testbed.compare.plan import Compare, Until
 from inagg_testbed.compare.surroundings import NOTHING_SEEN, Surroundings
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.errors import WrongResultError
+from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.queues import Queues
 from inagg_testbed.network.traffic import LinkBytes
@@ -187,6 +188,12 @@ class ComparisonFigures(_Document):
     def rate_bps(self) -> int | None:
         """Of the hosts' links."""
         return LinkSpec.parse(self.settings["link"]).rate_bps
+
+    @property
+    def fabric(self) -> Fabric:
+        """The hosts, switches and links."""
+        chosen = self.settings
+        return Fabric.parse(chosen["topology"], hosts=chosen["workers"], rank_order=chosen["rank_order"])
 
     def of(self, way: str) -> list[RunFigures]:
         """The runs of an architecture."""

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from inagg_testbed.compare.diagnosis import diagnoses
 from inagg_testbed.compare.figures import HEADER, ComparisonFigures, Interval, RunFigures, table
 from inagg_testbed.compare.plan import MODELS
+from inagg_testbed.compare.prediction import PREDICTED, payoffs, predictions
 from inagg_testbed.errors import ConfigurationError
-from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.traffic import LinkBytes
 from inagg_testbed.report.parts import (
     BYTES_OF_A_RUN,
@@ -51,13 +51,6 @@ class _Comparison:
         return [(self.run.named(way), self.figures.of(way)[0]) for way in self.figures.ways]
 
     @property
-    def fabric(self) -> Fabric:
-        settings = self.figures.settings
-        return Fabric.parse(
-            settings["topology"], hosts=settings["workers"], rank_order=settings["rank_order"]
-        )
-
-    @property
     def title(self) -> str:
         """What was trained."""
         settings = self.figures.settings
@@ -79,6 +72,7 @@ def contents(runs: Sequence[Run]) -> Page:
             Section(
                 "What limits a step", [Text(one.run.named(text)) for one in found for text in _limits(one)]
             ),
+            Section("What theory predicts", list(_predicted(found))),
             Section("Training", _curves([pair for one in found for pair in one.first])),
             Section("Bytes on each link", [_fabric(one) for one in found]),
             Section("Definitions", [Definitions(_DEFINITIONS)]),
@@ -142,6 +136,13 @@ def _quality(figures: ComparisonFigures) -> str:
 def _limits(one: _Comparison) -> Iterator[str]:
     for diagnosis in diagnoses(one.figures):
         yield f"{diagnosis}. What helps most: {diagnosis.remedy}." if diagnosis.causes else f"{diagnosis}."
+
+
+def _predicted(found: Sequence[_Comparison]) -> Iterator[Part]:
+    rows = [(one.run.named(each.way), *each.row) for one in found for each in predictions(one.figures)]
+    yield Table.of_texts("A step, by theory and as measured", ("with", *PREDICTED), rows, texts=["with"])
+    for one in found:
+        yield from (Text(f"{one.run.named(text)}.") for text in payoffs(one.figures))
 
 
 def _result_parts(found: Sequence[_Comparison]) -> list[Part]:
@@ -221,7 +222,7 @@ def _losses(label: str, run: RunFigures, *, by_time: bool = True) -> Series:
 def _fabric(one: _Comparison) -> FabricPicture:
     return FabricPicture(
         one.run.named("MB on each link"),
-        one.fabric,
+        one.figures.fabric,
         [
             Panel(label, [LinkBytes(link.lower, link.upper, link.up, link.down) for link in run.links])
             for label, run in one.first

@@ -34,6 +34,7 @@ COMMANDS = (
     "exec",
     "decode",
     "report",
+    "explain",
     "doctor",
     *OPERATING,
 )
