@@ -39,6 +39,7 @@ MISSING: dict[str, str | None] = {
 LONGEST = [
     "simulation/test_worlds.py",
     "hostlib/membership/test_joining.py",
+    "testbed/compare/test_made_limits.py",
     "testbed/operate/test_operating.py",
     "testbed/test_training.py",
     "testbed/test_stopped_ranks.py",

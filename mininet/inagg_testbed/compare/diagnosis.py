@@ -6,6 +6,8 @@ divided: for inagg's jobs as their packet threads have seen it, for others among
 threads and round trips need. What is left is loss if packets were sent again.
 """
 
+import math
+import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -103,16 +105,16 @@ def _of_others(run: RunFigures, rate_bps: int | None) -> Times:
         # Each sum of a step waits for the rank, as long as it is late with the first.
         left -= (ms := min(left, late[1] * max(run.sums, 1)))
         _add(found, late[0], ms, late[2])
-    lost_ms = _TIMEOUT_MS * run.timeouts
-    left -= (lost_ms := min(left, lost_ms * _exposed(run)))
+    lossy = run.resent > LOSSY
+    left -= (lost_ms := min(left, _TIMEOUT_MS * run.timeouts * _exposed(run)) if lossy else 0.0)
     for name, (ms, detail) in _needs(run, rate_bps).items():
         left -= (ms := min(left, ms * _exposed(run)))
         _add(found, name, ms, detail)
-    if run.resent > LOSSY:
+    if lossy:
         name, detail = _loss(run)
         _add(found, name, lost_ms + left, detail)
     else:
-        _add(found, "processors" if run.idle < BUSY else "other", lost_ms + left)
+        _add(found, "processors" if run.idle < BUSY else "other", left)
     return found
 
 
@@ -151,14 +153,15 @@ def _link_need(run: RunFigures, rate_bps: int | None) -> tuple[float, str] | Non
     """How long the slowest link works. A host's link carries what theory says and its headers, one between switches
     what was counted. None: no link has a rate."""
     hosts = [link for link in run.links if ":" not in link.lower]
-    usual = max((link.rate_bps or 0 for link in hosts), default=0) or rate_bps
-    slowest = min((link.rate_bps or usual or 0 for link in hosts), default=usual or 0)
-    size = run.theory_bytes * _HEADERS
+    rates = {link.lower: link.rate_bps or rate_bps or math.inf for link in hosts} or {
+        "": rate_bps or math.inf
+    }
+    slowest, usual = min(rates.values()), statistics.median_high(rates.values())
     needs = []
-    if slowest:
-        named = [link.lower for link in hosts if usual and (link.rate_bps or usual) < usual]
-        where = f" at {', '.join(named)}" if named else ""
-        needs.append(_transfer(size, run.theory_bytes, slowest, where))
+    if slowest < math.inf:
+        named = ", ".join(host for host, rate in rates.items() if rate < usual)
+        size = run.theory_bytes * _HEADERS
+        needs.append(_transfer(size, run.theory_bytes, slowest, f" at {named}" if named else ""))
     for link in run.links:
         if link not in hosts and link.rate_bps:
             carried = max(link.up, link.down) / (run.steps + 1)  # weights are spread once, at the start
@@ -166,7 +169,7 @@ def _link_need(run: RunFigures, rate_bps: int | None) -> tuple[float, str] | Non
     return max(needs, default=None)
 
 
-def _transfer(size: float, said: float, rate_bps: int, where: str) -> tuple[float, str]:
+def _transfer(size: float, said: float, rate_bps: float, where: str) -> tuple[float, str]:
     ms = 8e3 * size / rate_bps
     return ms, f" ({ms:.0f} ms for {said / 1e6:.3g} MB{where})"
 
@@ -189,10 +192,9 @@ def _named(rank: int, cause: str) -> str:
 
 def _loss(run: RunFigures) -> tuple[str, str]:
     """A queue if the queues of links have dropped so many of the packets that were sent again, else loss."""
-    sent = sum(link.sent for link in run.links)
-    worst = max(run.links, key=lambda link: link.dropped, default=None)
-    dropped = sum(link.dropped for link in run.links) / sent if sent else 0.0
-    if worst is not None and dropped >= OVERFLOWS * run.resent:
+    dropped = sum(link.dropped for link in run.links)
+    if dropped and dropped >= OVERFLOWS * run.resent_packets:
+        worst = max(run.links, key=lambda link: link.dropped)
         return "queue", f" (at {_place(worst)}: {worst.dropped} packets dropped, {run.resent:.1%} sent again)"
     return "loss", f" ({run.resent:.1%} of packets sent again)"
 

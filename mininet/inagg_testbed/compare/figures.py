@@ -59,7 +59,6 @@ class Link(_Document):
     up: int = Field(description="bytes towards upper")
     down: int = Field(description="bytes from it")
     rate_bps: int | None = Field(default=None, description="of its slower direction; null: not shaped")
-    sent: int = Field(default=0, description="packets that the queues at both ends have sent")
     dropped: int = Field(default=0, description="packets for which these queues had no room")
 
 
@@ -105,6 +104,7 @@ class RunFigures(_Document):
         description="least round-trip time of a rank's TCP connections to other hosts but the controller's"
     )
     resent: float = Field(description="share of packets that were sent again")
+    resent_packets: int = Field(default=0, description="packets that all ranks together have sent again")
     timeouts: float = Field(
         default=0.0, description="of TCP's retransmission timers in a step, at the host that had most"
     )
@@ -268,6 +268,7 @@ def summarise(
         sums=sums,
         least_rtt_ms=1e3 * min(rtts) if rtts else None,
         resent=statistics.fmean(event["resent"] for event in groups.values()) if groups else 0.0,
+        resent_packets=sum(event.get("resent_packets", 0) for event in groups.values()),
         timeouts=max((event.get("timeouts", 0) for event in groups.values()), default=0) / len(seconds[1:]),
         late=[_late(one, by_rank, sums) for one in (groups[0]["late"] if 0 in groups else ())],
         shares=_mean_shares([event["shares"] for event in groups.values() if event["shares"]]),
@@ -300,7 +301,7 @@ def _whole_periods(steps: Sequence[tuple[int, Event]], period: int) -> list[tupl
 
 
 def _link(counted: LinkBytes, queues: Queues | None) -> Link:
-    shared = {} if queues is None else asdict(queues)
+    shared: dict[str, Any] = {} if queues is None else asdict(queues)
     return Link(lower=counted.lower, upper=counted.upper, up=counted.up, down=counted.down, **shared)
 
 

@@ -288,6 +288,7 @@ class Probe:
             late=late_ranks(since.get("waits", {})),
             sums=sum(call["ended"] for kind, call in since["calls"].items() if kind in REDUCTIONS),
             resent=max(tcp, own),
+            resent_packets=all_again - again + since.get("retransmits", 0),
             least_rtt_s=_least_rtt_s(),
             timeouts=tcp_timeouts() - timeouts,
             switch_rtt_s=since.get("least_rtt_s"),

@@ -20,15 +20,14 @@ Ends = tuple[str, str]  # the lower and the upper end of a link, as `traffic.Lin
 
 @dataclass(frozen=True)
 class Queues:
-    """Of one link. rate_bps: bits a second of its slowest token bucket, None without one. sent, dropped: packets."""
+    """Of one link. rate_bps: bits a second of its slowest token bucket, None without one. dropped: packets."""
 
     rate_bps: int | None
-    sent: int
     dropped: int
 
     def since(self, earlier: "Queues") -> "Queues":
-        """What was added to the counts."""
-        return Queues(self.rate_bps, self.sent - earlier.sent, self.dropped - earlier.dropped)
+        """What was added to the count."""
+        return Queues(self.rate_bps, self.dropped - earlier.dropped)
 
 
 def read(network: Network) -> Mapping[Ends, Queues]:
@@ -42,11 +41,7 @@ def read(network: Network) -> Mapping[Ends, Queues]:
                 counted[node] = _queues(run_in_namespace(network.pid_of(node), "tc -s -j qdisc show"))
             queues += [counted[node][interface]] if interface in counted[node] else []
         rates = [queue.rate_bps for queue in queues if queue.rate_bps is not None]
-        found[ends] = Queues(
-            min(rates, default=None),
-            sum(queue.sent for queue in queues),
-            sum(queue.dropped for queue in queues),
-        )
+        found[ends] = Queues(min(rates, default=None), sum(queue.dropped for queue in queues))
     return found
 
 
@@ -61,7 +56,7 @@ def _queues(text: str) -> dict[str, Queues]:
     for queue in json.loads(text or "[]"):
         if queue.get("root"):
             rate = queue.get("options", {}).get("rate")  # bytes a second
-            found[queue["dev"]] = Queues(None if rate is None else 8 * rate, queue["packets"], queue["drops"])
+            found[queue["dev"]] = Queues(None if rate is None else 8 * rate, queue["drops"])
     return found
 
 

@@ -66,14 +66,14 @@ def test_loss_is_what_is_left_where_packets_are_sent_again() -> None:
     assert limit(figures.model_copy(update={"resent": 0.0}))[0] == "other"
 
 
-def link(lower: str, *, rate_bps: int = RATE, sent: int = 1000, dropped: int = 0) -> Link:
+def link(lower: str, *, rate_bps: int | None = RATE, dropped: int = 0) -> Link:
     """A link of a host that has carried nothing worth counting."""
-    return Link(lower=lower, upper="s1:1", up=0, down=0, rate_bps=rate_bps, sent=sent, dropped=dropped)
+    return Link(lower=lower, upper="s1:1", up=0, down=0, rate_bps=rate_bps, dropped=dropped)
 
 
 def test_drops_of_a_queue_are_why_packets_are_sent_again() -> None:
-    """60 of 3,000 packets, which is half of the 4% that were sent again."""
-    figures = of(parts={"ran": 10, "waited": 90, "communication": 90}, resent=0.04)
+    """Half as many packets."""
+    figures = of(parts={"ran": 10, "waited": 90, "communication": 90}, resent=0.04, resent_packets=120)
     links = [link("h1"), link("h2", dropped=60), link("h3")]
     (first, _) = diagnose(figures.model_copy(update={"links": links}), RATE).causes
     assert (first.name, first.detail) == ("queue", " (at h2: 60 packets dropped, 4.0% sent again)")
@@ -96,6 +96,12 @@ def test_a_slower_link_of_another_host_is_named(shares: dict[str, float]) -> Non
     first = diagnose(figures, RATE).causes[0]
     assert (first.name, first.detail) == ("link", " (84 ms for 0.1 MB at h2)")
     assert first.share == pytest.approx(0.84)
+
+
+def test_the_only_link_with_a_rate_is_named() -> None:
+    links = [link("h1", rate_bps=None), link("h2")]
+    figures = of(parts={"waited": 100, "communication": 100}, theory_bytes=1e6, links=links)
+    assert diagnose(figures, None).causes[0].detail == " (84 ms for 1 MB at h2)"
 
 
 def test_a_link_between_switches_carries_what_was_counted() -> None:

@@ -7,7 +7,7 @@ from inagg_testbed.compare.figures import ComparisonFigures, Link
 from inagg_testbed.compare.page import contents
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.report.page import page_of, render
-from inagg_testbed.report.parts import Bars, FabricPicture, Page, Plot
+from inagg_testbed.report.parts import Bars, FabricPicture, Page, Plot, Table, Text
 from inagg_testbed.report.record import Record, Run
 from tests.testbed.compare.examples import comparison, run
 
@@ -58,6 +58,16 @@ def test_pictures_have_all_architectures() -> None:
     assert [[one.label for one in plot.series] for plot in plots] == [["ring", "inagg:32"]] * 3
     (fabric,) = [part for part in parts if isinstance(part, FabricPicture)]
     assert [panel.label for panel in fabric.panels] == ["ring", "inagg:32"]
+
+
+def test_the_predicted_step_stands_beside_the_measured_one() -> None:
+    (section,) = [each for each in page(example()).sections if each.title == "What theory predicts"]
+    table, payoff = section.parts
+    assert isinstance(table, Table)
+    assert [column.title for column in table.columns][-2:] == ["predicted step ms", "measured step ms"]
+    assert [row[0].text for row in table.rows] == ["ring", "inagg:32"]
+    assert isinstance(payoff, Text)
+    assert payoff.text.startswith("inagg:32 is predicted to be 1.1x as fast as ring: ")
 
 
 def test_comparisons_beside_each_other_are_named() -> None:
