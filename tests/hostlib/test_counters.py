@@ -147,3 +147,20 @@ def test_the_end_of_a_call_counts_once() -> None:
     call.end()
     figures = {"count": 1, "bytes": 8, "ended": 1, "ended_bytes": 8, "seconds": seconds}
     assert tally.snapshot() == {"reduce": figures}
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "broadcast"])
+def test_the_time_with_collectives_under_way_counts_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1.0
+    monkeypatch.setattr("inagg.counters.time.monotonic", lambda: now)
+    tally = Tally()
+    first = tally.begin(kind, 8)
+    now = 2.0
+    second = tally.begin(kind, 8)
+    now = 4.0
+    first.end()
+    assert tally.collecting_s() == 3.0
+    now = 9.0
+    second.end()
+    now = 20.0
+    assert tally.collecting_s() == 8.0
