@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from inagg import spans
+
 # Values that are not counts: a difference has their value at its end.
 _GAUGES = frozenset(
     {
@@ -92,7 +94,10 @@ class TalliedCall:
             self._left -= 1
             last = self._left == 0
         if last:
-            self._ended(self._kind, self._size, time.monotonic() - self._start)
+            now = time.monotonic()
+            if (recorder := spans.recorder()) is not None:
+                recorder.collective(self._kind, self._size, self._start, now)
+            self._ended(self._kind, self._size, now - self._start)
 
 
 class Stats(dict[str, Any]):

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from inagg import spans
+
 _lock = threading.Lock()  # guards what follows
 _seconds = 0.0
 _watched = False
@@ -29,8 +31,11 @@ def watch_loaders() -> None:
         try:
             return next_batch(self)
         finally:
+            now = time.monotonic()
             with _lock:
-                _seconds += time.monotonic() - since
+                _seconds += now - since
+            if (recorder := spans.recorder()) is not None:
+                recorder.loaded(since, now)
 
     _BaseDataLoaderIter.__next__ = timed  # type: ignore[method-assign]
 

@@ -16,6 +16,7 @@ from inagg.counters import TalliedCall
 from inagg.dynamo import skip_dynamo
 from inagg.errors import DeliveryError, InaggError, WaitTimeoutError
 from inagg.inner.copied_work import CopiedWork
+from inagg.spans import waiting
 
 _NO_TIMEOUT = timedelta(0)
 
@@ -96,7 +97,7 @@ class InnerWork(Work):
         return finish
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        with raising_cause(self._diagnose, self._work.is_completed):
+        with raising_cause(self._diagnose, self._work.is_completed), waiting():
             try:
                 done = self._wait(self._timeout if timeout == _NO_TIMEOUT else timeout)
             except RuntimeError as error:

@@ -15,6 +15,7 @@ from inagg.device.streams import on_device
 from inagg.dynamo import skip_dynamo
 from inagg.errors import InaggError, WaitTimeoutError
 from inagg.profile import profile_range
+from inagg.spans import waiting
 from inagg.thread_state import ThreadState
 
 # torch passes a zero timedelta for a wait without a timeout.
@@ -81,7 +82,7 @@ class SwitchWork(Work):
         """
         seconds = None if timeout <= _NO_TIMEOUT else timeout.total_seconds()
         end = None if seconds is None else time.monotonic() + seconds
-        with profile_range("wait"):
+        with profile_range("wait"), waiting():
             for part in self._parts:
                 if not part.wait(None if end is None else max(0.0, end - time.monotonic())):
                     raise WaitTimeoutError(seconds or 0.0)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this process does when: spans of its program and of its collectives, for the last steps of a training.
+
+Nothing is recorded before `start`. Then the ends of collectives (`inagg.counters`), waits (`inagg.sums.work`,
+`inagg.inner.work`) and data loaders (`inagg.loading`) are recorded here, and `watch_training` adds what torch does:
+
+| kind | from | to |
+|---|---|---|
+| forward | the end of the step, backward pass or data loader before | the begin of `backward` |
+| backward | the begin of `backward` | the last gradient is computed |
+| wait | the program begins to wait for a collective | the wait ends, or the last collective does |
+| optimizer | the begin of an optimizer's `step` | its end |
+| data loading | the program asks a data loader for a batch | it has the batch |
+| exchange, evaluation | of `inagg compare` | |
+| all_reduce, broadcast, ... | the collective's call | its end is noticed |
+
+A span is a tuple and costs about a microsecond. Steps older than the last `MOST_STEPS` are forgotten.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+MOST_STEPS = 16
+_MOST_SPANS = 4096  # of a step
+
+FORWARD, BACKWARD, WAIT, OPTIMIZER, LOADING = "forward", "backward", "wait", "optimizer", "data loading"
+EXCHANGE, EVALUATION = "exchange", "evaluation"
+# Kinds that are no collectives: what the program's own thread does.
+OF_PROGRAM = (FORWARD, BACKWARD, WAIT, OPTIMIZER, LOADING, EXCHANGE, EVALUATION)
+
+
+class Span(NamedTuple):
+    """Something that lasts, in seconds of `time.monotonic`. size: bytes of a collective, else 0."""
+
+    kind: str
+    begin_s: float
+    end_s: float
+    size: int = 0
+
+    @property
+    def is_collective(self) -> bool:
+        return self.kind not in OF_PROGRAM
+
+
+class Step(NamedTuple):
+    """A step: from the end of the one before to its own. number: from 0. The spans ended in it, in that order."""
+
+    number: int
+    begin_s: float
+    end_s: float
+    spans: list[Span]
+
+
+class Recorder:
+    """The spans of the last steps. The thread that makes it is the program's. Thread-safe."""
+
+    def __init__(self, now_s: float) -> None:
+        self._thread = threading.get_ident()
+        self._lock = threading.Lock()  # guards what follows
+        self._steps: deque[Step] = deque(maxlen=MOST_STEPS)
+        self._spans: list[Span] = []
+        self._number = 0
+        self._begin_s = now_s
+        self._since_s = now_s  # of the program's thread, as the next
+        self._tails: list[tuple[float, float]] = []
+
+    def add(self, span: Span) -> None:
+        """Something has ended."""
+        with self._lock:
+            if len(self._spans) < _MOST_SPANS:
+                self._spans.append(span)
+
+    def collective(self, kind: str, size: int, begin_s: float, end_s: float) -> None:
+        """A collective on `size` bytes has ended."""
+        self.add(Span(kind, begin_s, end_s, size))
+
+    def loaded(self, begin_s: float, end_s: float) -> None:
+        """A data loader has given a batch."""
+        if self._is_programs():
+            self.add(Span(LOADING, begin_s, end_s))
+            self._since_s = end_s
+
+    @contextmanager
+    def during(self, kind: str) -> Iterator[None]:
+        """The program does this in the block. Other threads are not recorded."""
+        begin_s = time.monotonic()
+        try:
+            yield
+        finally:
+            if self._is_programs():
+                self.add(Span(kind, begin_s, time.monotonic()))
+
+    def backward(self, begin_s: float, computed_s: float, end_s: float) -> None:
+        """A backward pass has ended. computed_s: the last gradient was computed, and waiting for sums began."""
+        self.add(Span(FORWARD, self._since_s, begin_s))
+        self.add(Span(BACKWARD, begin_s, computed_s))
+        self._tails.append((computed_s, end_s))
+        self._since_s = end_s
+
+    def go_on(self, now_s: float) -> None:
+        """What the program does from now on belongs to the next forward pass."""
+        self._since_s = now_s
+
+    def end_step(self, now_s: float) -> None:
+        """An optimizer's step has ended, and with it a step of the training."""
+        with self._lock:
+            self._spans.extend(self._waits())
+            self._steps.append(Step(self._number, self._begin_s, now_s, self._spans))
+            self._number, self._begin_s, self._spans = self._number + 1, now_s, []
+        self._tails, self._since_s = [], now_s
+
+    def _waits(self) -> Iterator[Span]:
+        """The ends of the backward passes, as long as collectives were under way: DDP's reducer waits there, and copies
+        the results."""
+        for computed_s, end_s in self._tails:
+            ends = [span.end_s for span in self._spans if span.is_collective and span.begin_s < end_s]
+            until_s = min(end_s, max(ends, default=computed_s))
+            if until_s > computed_s:
+                yield Span(WAIT, computed_s, until_s)
+
+    def steps(self) -> list[Step]:
+        """The last steps, the oldest first."""
+        with self._lock:
+            return list(self._steps)
+
+    def _is_programs(self) -> bool:
+        return threading.get_ident() == self._thread
+
+
+_recorder: Recorder | None = None
+
+
+def start() -> Recorder:
+    """Record from now on, in the calling thread's program. Calling it again changes nothing."""
+    global _recorder
+    if _recorder is None:
+        _recorder = Recorder(time.monotonic())
+    return _recorder
+
+
+def recorder() -> Recorder | None:
+    """What records; None before `start`."""
+    return _recorder
+
+
+def waiting() -> AbstractContextManager[Any]:
+    """Record the block as a wait of the program."""
+    return nullcontext() if _recorder is None else _recorder.during(WAIT)
