@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from inagg_testbed.compare.plan import Compare, Until
 from inagg_testbed.compare.surroundings import NOTHING_SEEN, Surroundings
+from inagg_testbed.compare.timeline import StepTimeline, read_steps, typical
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.errors import WrongResultError
 from inagg_testbed.network.fabric import Fabric
@@ -139,6 +140,9 @@ class RunFigures(_Document):
     )
     weights: list[str] = Field(description="hashes of the weights in which ranks have ended")
     links: list[Link]
+    timeline: StepTimeline | None = Field(
+        default=None, description="one of the last steps; null: the ranks have none in common"
+    )
 
 
 class Interval(_Document):
@@ -290,6 +294,9 @@ def summarise(
         else _reached(compare.until, compare.model, judged, losses, seconds),
         weights=weights,
         links=[_link(each, around.queues.get((each.lower, each.upper))) for each in around.links],
+        timeline=typical(
+            {rank: read_steps(event["steps"]) for rank, event in events if event["event"] == "spans"}
+        ),
     )
 
 

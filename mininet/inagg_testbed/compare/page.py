@@ -11,6 +11,7 @@ from inagg_testbed.compare.diagnosis import diagnoses
 from inagg_testbed.compare.figures import HEADER, ComparisonFigures, Interval, RunFigures, table
 from inagg_testbed.compare.plan import MODELS
 from inagg_testbed.compare.prediction import PREDICTED, payoffs, predictions
+from inagg_testbed.compare.timeline import pictures
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network.traffic import LinkBytes
 from inagg_testbed.report.parts import (
@@ -73,6 +74,7 @@ def contents(runs: Sequence[Run]) -> Page:
                 "What limits a step", [Text(one.run.named(text)) for one in found for text in _limits(one)]
             ),
             Section("What theory predicts", list(_predicted(found))),
+            *_timelines([pair for one in found for pair in one.first]),
             Section("Training", _curves([pair for one in found for pair in one.first])),
             Section("Bytes on each link", [_fabric(one) for one in found]),
             Section("Definitions", [Definitions(_DEFINITIONS)]),
@@ -185,6 +187,13 @@ def _steps(ways: Sequence[tuple[str, Sequence[RunFigures]]]) -> Bars:
         stacked=True,
         about="Error bars, of the whole step: the 95% confidence interval of the repeats' means.",
     )
+
+
+def _timelines(trainings: Sequence[tuple[str, RunFigures]]) -> Iterator[Section]:
+    """A step of the first training under each architecture, if there is one."""
+    steps = [(label, run.timeline) for label, run in trainings if run.timeline is not None]
+    if steps:
+        yield Section("A step on each rank", pictures(steps))
 
 
 def _curves(trainings: Sequence[tuple[str, RunFigures]]) -> list[Part]:

@@ -12,7 +12,7 @@ way.
 
 Events: "begin" after the first step; "step" with the parts in seconds, the processor time of all threads, bytes of this
 host's links, and the loss if the program calls `backward` on one; "group" when the training is over, with what the
-group has seen since the first step; "end".
+group has seen since the first step; "spans" with the last steps of `inagg.spans`; "end".
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from inagg import hooks, takeover
+from inagg import hooks, spans, takeover
 from inagg.at_exit import living
 from inagg.counters import REDUCTIONS, Stats, Tally, difference, late_ranks
 from inagg.errors import ConfigurationError
@@ -44,6 +44,7 @@ from inagg.explanation import explain_figures
 from inagg.loading import loading_s
 from inagg.membership.sockets import tcp_sockets
 from inagg.process_group import ProcessGroup
+from inagg.training_spans import watch_training
 from inagg_baselines import collectives, exchanges
 from inagg_baselines.attachment import attach
 from inagg_baselines.catalog import Architecture
@@ -89,6 +90,7 @@ class Probe:
         self._log, self._way, self._racks = log, way, racks
         self._exchanging_s = 0.0
         self._skipped = _NOTHING
+        self._spans = spans.start()
         self._tallies: set[Tally] = set()
         self._last: Reading | None = None
         # Of the group, the TCP connections and the threads, at the first step.
@@ -108,6 +110,7 @@ class Probe:
         without_job = "" if self._way.baseline is None else f"--with {self._way}"
         takeover.install({takeover.VARIABLE: ",".join(takeover.BACKENDS)}, without_job=without_job)
         self._after_construction(DistributedDataParallel, self._on_model)
+        watch_training(self._spans, ends_steps=False)  # before the next, which ends them
         register_optimizer_step_post_hook(self._on_step)
         self._watch_losses()
 
@@ -207,7 +210,9 @@ class Probe:
     def paused(self) -> Iterator[None]:
         """What happens in the block is not part of the training."""
         before = self._read()
-        yield
+        with self._spans.during(spans.EVALUATION):
+            yield
+        self._spans.go_on(time.monotonic())
         during = self._read().since(before)
         self._skipped = Reading(
             *(one + other for one, other in zip(astuple(self._skipped), astuple(during), strict=True))
@@ -218,9 +223,11 @@ class Probe:
         began = time.monotonic()
         for parameters, exchange in self._exchanges.values():
             if own & parameters:
-                exchange.after_step()
+                with self._spans.during(spans.EXCHANGE):
+                    exchange.after_step()
         self._exchanging_s += time.monotonic() - began
         now = self._read()
+        self._spans.end_step(now.seconds)
         if self._last is None:
             self._check_program()
             self._before = self._group().stats(), sent_segments(), tcp_timeouts(), _other_threads()
@@ -294,6 +301,7 @@ class Probe:
             switch_rtt_s=since.get("least_rtt_s"),
             serving=asdict(busiest(threads, _other_threads())),
         )
+        self._log.write("spans", steps=self._spans.steps())
 
     def finish_with_groups(self) -> None:
         """Have `finish` called when the program destroys its groups."""

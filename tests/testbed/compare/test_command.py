@@ -67,11 +67,27 @@ def test_models_end_with_the_same_weights_and_move_what_theory_says(tmp_path: Pa
         assert 0 < parts.ran <= run.step_ms
         assert 0 < parts.waited <= parts.communication
         assert run.losses[-1] is not None
+        check_timeline(run)
     # Stale-synchronous with S = 0 is synchronous SGD to rounding.
     assert runs["server:ssp=0"].losses == pytest.approx(runs["ring"].losses, abs=2e-3)
     assert runs["inagg:32"].losses == pytest.approx(runs["ring"].losses, abs=2e-3)
     assert runs["ring"].quality == pytest.approx(runs["inagg:32"].quality, abs=0.02)
     assert runs["ring"].links[0].up > 8 * 1e6
+
+
+def check_timeline(run: RunFigures) -> None:
+    """Of a step the timeline has what the architecture does on each of three ranks."""
+    assert run.timeline is not None
+    assert len(run.timeline.ranks) == 3
+    exchanges = run.way in ("server:ssp=0", "local:2")
+    for spans in run.timeline.ranks:
+        kinds = [span.kind for span in spans]
+        assert {"forward", "backward", "optimizer"} <= set(kinds), run.way
+        assert exchanges == ("exchange" in kinds) == ("all_reduce" not in kinds), run.way
+        (backward,) = (span for span in spans if span.kind == "backward")
+        for wait in (span for span in spans if span.kind == "wait"):
+            assert backward.end_ms <= wait.begin_ms < wait.end_ms
+            assert wait.end_ms <= max(span.end_ms for span in spans if span.kind == "all_reduce")
 
 
 def test_a_training_ends_at_its_target_and_an_interrupted_comparison_goes_on(tmp_path: Path) -> None:

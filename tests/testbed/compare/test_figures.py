@@ -158,3 +158,43 @@ def test_the_schema_is_published() -> None:
 
 def test_a_way_is_one_of_its_name() -> None:
     assert Way.parse("inagg").text == "inagg:32"
+
+
+def spans(*lengths_s: float, late_s: float = 0.0) -> Event:
+    """The event of a rank whose steps from the third on have these lengths: a wait each, as a rank writes it."""
+    steps, begin_s = [], 50.0 + late_s
+    for number, length_s in enumerate(lengths_s, 2):
+        end_s = begin_s + length_s
+        steps.append(
+            [number, begin_s, end_s, [["wait", begin_s, end_s, 0], ["all_reduce", begin_s, end_s, 4]]]
+        )
+        begin_s = end_s
+    return {"event": "spans", "steps": steps}
+
+
+def test_the_timeline_is_of_the_step_of_median_length() -> None:
+    events = [
+        *of_rank(0, step(0), spans(0.1, 0.3, 0.2)),
+        *of_rank(1, step(0), spans(0.1, 0.3, 0.2, 9.0, late_s=0.01)),
+    ]
+    timeline = figures(events).timeline
+    assert timeline is not None
+    assert (timeline.step, len(timeline.ranks)) == (4, 2)
+    wait, total = timeline.ranks[1]
+    assert wait.kind == "wait"
+    assert (wait.begin_ms, wait.end_ms) == pytest.approx((10, 210))
+    assert (total.kind, total.bytes) == ("all_reduce", 4)
+
+
+def test_the_first_steps_are_no_example_of_the_others() -> None:
+    first = spans(0.2, 0.2, 0.9)
+    for fields in first["steps"]:
+        fields[0] -= 2  # 0, 1 and 2
+    timeline = figures(of_rank(0, step(0), first)).timeline
+    assert timeline is not None
+    assert timeline.step == 2
+
+
+def test_a_rank_without_steps_leaves_no_timeline() -> None:
+    assert figures([*of_rank(0, step(0), spans(0.1)), *of_rank(1, step(0), spans())]).timeline is None
+    assert figures(of_rank(0, step(0))).timeline is None

@@ -5,9 +5,10 @@ import pytest
 
 from inagg_testbed.compare.figures import ComparisonFigures, Link
 from inagg_testbed.compare.page import contents
+from inagg_testbed.compare.timeline import SpanFigures, StepTimeline
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.report.page import page_of, render
-from inagg_testbed.report.parts import Bars, FabricPicture, Page, Plot, Table, Text
+from inagg_testbed.report.parts import Bars, FabricPicture, Page, Plot, Table, Text, Timeline
 from inagg_testbed.report.record import Record, Run
 from tests.testbed.compare.examples import comparison, run
 
@@ -68,6 +69,22 @@ def test_the_predicted_step_stands_beside_the_measured_one() -> None:
     assert [row[0].text for row in table.rows] == ["ring", "inagg:32"]
     assert isinstance(payoff, Text)
     assert payoff.text.startswith("inagg:32 is predicted to be 1.1x as fast as ring: ")
+
+
+def test_a_kind_of_span_has_one_colour_in_all_timelines() -> None:
+    def step_of(*kinds: str) -> StepTimeline:
+        spans = [SpanFigures(kind=kind, begin_ms=0, end_ms=10, bytes=2_000_000) for kind in kinds]
+        return StepTimeline(step=5, ranks=[spans, spans])
+
+    trainings = {"ring": step_of("all_reduce", "wait"), "local:2": step_of("exchange", "forward")}
+    runs = [run(way, 100).model_copy(update={"timeline": step}) for way, step in trainings.items()]
+    found = page(comparison(*runs))
+    ring, local = [part for section in found.sections for part in section.parts if isinstance(part, Timeline)]
+    assert ring.kinds == local.kinds == ["forward", "wait", "all_reduce", "exchange"]
+    assert (ring.title, [row.label for row in ring.rows]) == ("ring, step 5", ["rank 0", "rank 1"])
+    assert [span.name for span in ring.rows[0].spans] == ["all_reduce 2 MB", "wait"]
+    assert "A step on each rank" in render(found)
+    assert "A step on each rank" not in render(page(example()))
 
 
 def test_comparisons_beside_each_other_are_named() -> None:

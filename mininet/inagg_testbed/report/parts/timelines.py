@@ -33,16 +33,21 @@ class TimelineRow:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What each rank does when: one row a rank, time from left to right in ms."""
+    """What each rank does when: one row a rank, time from left to right in ms.
+
+    first_kinds: come first, whether they appear or not, so that a kind has one colour in several pictures.
+    """
 
     title: str
     rows: Sequence[TimelineRow]
     about: str = ""
+    first_kinds: Sequence[str] = ()
 
     @property
     def kinds(self) -> list[str]:
         """The kinds of spans, in the order in which they first appear."""
-        return list(dict.fromkeys(span.kind for row in self.rows for span in row.spans))
+        own = (span.kind for row in self.rows for span in row.spans)
+        return list(dict.fromkeys([*self.first_kinds, *own]))
 
     def spec(self) -> dict[str, Any]:
         """What pictures.js draws."""
