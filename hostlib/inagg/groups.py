@@ -9,6 +9,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
+from inagg import tracing
 from inagg.at_exit import living
 from inagg.counters import Stats
 from inagg.errors import ConfigurationError
@@ -64,6 +65,7 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
         formed=not waits_for_reconfigure(backend_options),
         **({} if taken is None else taken.settings),
     )
+    tracing.start(own, group.rank(), group.size())
     if members:
         forget_members(store, members[backend_options.group_rank])
     if not members and group.size() > 1:

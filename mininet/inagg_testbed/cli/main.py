@@ -59,7 +59,9 @@ from inagg_testbed.cli.options import (
     tell_part,
 )
 from inagg_testbed.cli.packages import broken_requirements
+from inagg_testbed.cli.traces import TimelineOption, recorded, trace
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError
+from inagg_testbed.files import check_writable
 from inagg_testbed.network.fabric import STAR, host_name
 from inagg_testbed.network.lifecycle import find_ready_run, find_run, sweep
 from inagg_testbed.network.requirements import check_requirements, requirements
@@ -77,6 +79,7 @@ app.command()(compare)
 app.command()(decode)
 app.command()(reports.report)
 app.command()(reports.explain)
+app.command()(trace)
 
 
 _LOOK_S = 0.2
@@ -392,6 +395,7 @@ def run_script(
     set_controller: ControllerSettingsOption = None,
     restart: RestartOption = None,
     management: ManagementOption = False,
+    timeline: TimelineOption = None,
 ) -> None:
     """Bring a testbed up and run a training script in each host.
 
@@ -406,9 +410,14 @@ def run_script(
     Example: inagg run --take-over gloo,nccl train.py
 
     Example: inagg run --servers 1 --set aggregation=server --set servers=registered train.py
+
+    Example: inagg run --timeline trace.json train.py
     """
     with errors_explained():
         from inagg_testbed.operate.parts import parse_kinds
+
+        if timeline is not None:
+            check_writable(timeline)
 
         again = parse_kinds(restart or "")
         if command[0].endswith(".py"):
@@ -438,7 +447,10 @@ def run_script(
                 sys.stdout.write(text)
                 sys.stdout.flush()
 
-            follow_script(testbed, command, on_output=show, say=tell_part, again=again)
+            with recorded(testbed, timeline) as environment:
+                follow_script(
+                    testbed, command, on_output=show, say=tell_part, again=again, environment=environment
+                )
             console.print(f"logs: {testbed.results}", highlight=False, soft_wrap=True)
 
 

@@ -2,7 +2,7 @@
 """`inagg run`: runs the user's script on a testbed. The script's result decides, whatever parts end meanwhile."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 
 from inagg_testbed.errors import ProcessFailedError
@@ -21,15 +21,17 @@ def follow_script(
     on_output: Callable[[str], object],
     say: Callable[[str], object],
     again: Collection[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> None:
     """Run `command` in each host to its end; `on_output` gets the output of rank 0.
 
-    say, again: see `Attendant`. Without a switch no host reaches another, but for a management network, so ranks are
-    ended that still run 40 s after the last switch has ended. Raises WorkerFailedError, ProcessFailedError.
+    say, again: see `Attendant`. environment: further variables of the ranks. Without a switch no host reaches another,
+    but for a management network, so ranks are ended that still run 40 s after the last switch has ended. Raises
+    WorkerFailedError, ProcessFailedError.
     """
     with ExitStack() as stack:
         attendant = stack.enter_context(closing(Attendant(testbed, say, again)))
-        group = testbed.launch(command, name="run")
+        group = testbed.launch(command, name="run", environment=environment)
         group.failure_grace_s = _NOTICE_S
         said = stack.enter_context(group.workers[0].process.log_path.open(errors="replace"))
 

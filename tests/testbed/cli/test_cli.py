@@ -35,6 +35,7 @@ COMMANDS = (
     "decode",
     "report",
     "explain",
+    "trace",
     "doctor",
     *OPERATING,
 )

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trace that follows from what ranks and switches did."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inagg.spans import Span, Step
+from inagg_testbed.errors import ConfigurationError
+from inagg_testbed.trace.events import make_trace
+from inagg_testbed.trace.passages import Passage
+from inagg_testbed.trace.ranks import RankTrace, last_steps, read_ranks
+from tests.testbed.trace.validity import check, threads_of
+
+SPANS = [
+    Span("data loading", 0.0, 0.01),
+    Span("forward", 0.01, 0.03),
+    Span("backward", 0.03, 0.06),
+    Span("all_reduce", 0.04, 0.09, 8000),
+    Span("all_reduce", 0.05, 0.095, 4000),
+    Span("wait", 0.06, 0.095),
+    Span("optimizer", 0.095, 0.1),
+]
+
+
+def step(number: int, begin_s: float, spans: list[Span] = SPANS) -> Step:
+    """A step of 100 ms."""
+    moved = [span._replace(begin_s=begin_s + span.begin_s, end_s=begin_s + span.end_s) for span in spans]
+    return Step(number, begin_s, begin_s + 0.1, moved)
+
+
+def rank(number: int, *steps: Step) -> RankTrace:
+    return RankTrace(number, f"h{number + 1}", 100 + number, 0.0, {each.number: each for each in steps})
+
+
+def passages(begin_s: float) -> list[Passage]:
+    """In one step: 10 ms after h1 the first contributions of h2 come, 5 ms later the results of both chunks leave."""
+
+    def one(time_s: float, port: str, is_result: bool, chunk: int, packets: int = 1) -> Passage:
+        return Passage(begin_s + time_s, "s1", port, is_result, is_result, 1, chunk, packets)
+
+    return [
+        one(0.0415, "h1", False, 7, packets=2),
+        one(0.0515, "h2", False, 7),
+        one(0.0525, "h2", False, 8),
+        one(0.0565, "h1", True, 7, packets=2),
+        one(0.0565, "h2", True, 7, packets=2),
+    ]
+
+
+def two_ranks(passages: list[Passage] | None = None) -> dict[str, Any]:
+    return make_trace([rank(0, step(4, 50.0)), rank(1, step(4, 50.0))], passages or [], steps=1)
+
+
+def test_a_rank_has_its_program_and_collectives_on_threads() -> None:
+    document = two_ranks()
+    check(document)
+    threads = threads_of(document, "rank 1 (h2)")
+    assert [one["name"] for one in threads["program"]] == [
+        "step 4",
+        "forward",
+        "backward",
+        "wait",
+        "optimizer",
+    ]
+    assert [(one["name"], one["ts"], one["dur"]) for one in threads["collectives"]] == [
+        ("all_reduce 0.008 MB", 40_000, 50_000),
+        ("all_reduce 0.004 MB", 50_000, 45_000),
+    ]
+    assert [one["dur"] for one in threads["data loading"]] == [10_000]
+
+
+def test_spans_that_cross_are_cut() -> None:
+    crossing = [Span("wait", 0.01, 0.05), Span("backward", 0.03, 0.06), Span("forward", -0.5, 0.02)]
+    document = make_trace([rank(0, step(2, 9.0, crossing))], steps=1)
+    check(document)
+    slices = [(one["name"], one["ts"], one["dur"]) for one in threads_of(document, "rank 0 (h1)")["program"]]
+    assert slices == [
+        ("step 2", 0, 100_000),
+        ("forward", 0, 20_000),
+        ("wait", 10_000, 10_000),
+        ("backward", 30_000, 30_000),
+    ]
+
+
+def test_the_switch_has_each_port_and_what_is_under_way() -> None:
+    document = two_ranks(passages(50.0))
+    check(document)
+    threads = threads_of(document, "switch s1")
+    (late,) = threads["h2: contributions in"]
+    assert (late["name"], late["ts"], late["dur"]) == ("2 contributions", 51_500, 1_001)
+    assert late["args"] == {"packets": 2, "first_chunk": 7, "last_chunk": 8}
+    (summing,) = threads["summing"]
+    assert (summing["ts"], summing["dur"]) == (41_500, 15_000)
+    counters = [event for event in document["traceEvents"] if event["ph"] == "C"]
+    under_way = [(one["ts"], one["args"]["value"]) for one in counters if one["name"].startswith("chunks")]
+    assert under_way == [(41_000, 2), (56_000, 2)]
+    results = [(one["ts"], one["args"]["value"]) for one in counters if one["name"].startswith("h2: results")]
+    assert results == [(56_000, 2), (57_000, 0)]
+
+
+def test_arrows_are_drawn_where_the_packets_are_of_one_collective() -> None:
+    """The second all-reduce begins while the first is under way, and the first ends while the second is."""
+    document = two_ranks(passages(50.0))
+    ends = [event for event in document["traceEvents"] if event["ph"] in "sf" and event["pid"] in (2, 1000)]
+    of_h2 = [(one["ph"], one["pid"], one["ts"]) for one in ends]
+    assert ("s", 2, 40_000) in of_h2
+    assert ("f", 1000, 51_500) in of_h2
+    assert ("s", 1000, 56_500) in of_h2
+    assert ("f", 2, 94_999) in of_h2
+    assert len({one["id"] for one in document["traceEvents"] if one["ph"] == "s"}) == 4
+
+
+def test_a_trace_has_the_last_steps_that_all_ranks_have() -> None:
+    ranks = [rank(0, *(step(n, float(n)) for n in range(6))), rank(1, *(step(n, float(n)) for n in range(5)))]
+    assert last_steps(ranks, 2) == [3, 4]
+    assert last_steps(ranks, 9) == [2, 3, 4]  # without the first two
+    assert last_steps([rank(0, step(1, 1.0))], 9) == [1]
+    with pytest.raises(ConfigurationError, match="rank 1 has 0"):
+        last_steps([rank(0, step(1, 1.0)), rank(1)], 1)
+
+
+def test_ranks_of_several_machines_are_on_rank_0s_clock(tmp_path: Path) -> None:
+    for number, offset_s in ((0, 0.0), (1, -300.0)):
+        written: dict[str, Any] = {
+            "rank": number,
+            "host": "node",
+            "pid": 7,
+            "clock": {"offset_s": offset_s, "error_s": number * 1e-4},
+            "steps": [step(5, 100.0 - offset_s)],
+        }
+        (tmp_path / f"rank{number}.json").write_text(json.dumps(written))
+    document = make_trace(read_ranks(tmp_path), steps=3)
+    check(document)
+    assert document["otherData"]["clock_error_us"] == {"rank 1": pytest.approx(100)}
+    begins = [event["ts"] for event in document["traceEvents"] if event["name"] == "step 5"]
+    assert begins == pytest.approx([0, 0], abs=1e-2)
+
+
+def test_files_that_are_no_traces_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no rank has written a trace"):
+        read_ranks(tmp_path)
+    (tmp_path / "rank0.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match=r"rank0.json: not the trace of a rank"):
+        read_ranks(tmp_path)
