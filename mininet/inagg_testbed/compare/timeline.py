@@ -7,14 +7,19 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from inagg.spans import BACKWARD, FORWARD, OF_PROGRAM, WAIT, Span, Step
+from inagg.spans import BACKWARD, EXCHANGE, FORWARD, OF_PROGRAM, OPTIMIZER, WAIT, Span, Step, common_steps
 from inagg_testbed.report.parts import Span as Bar
 from inagg_testbed.report.parts import Timeline, TimelineRow, megabytes
 
 _MOST_ROWS = 8  # ranks of a picture
-_FIRST = (FORWARD, BACKWARD, WAIT)  # of a legend
-# DDP chooses its buckets anew in the second step. Before that there are other collectives, of models and buffers.
-_WARM_UP = {0, 1}
+_FIRST = (
+    FORWARD,
+    BACKWARD,
+    WAIT,
+    "all_reduce",
+    EXCHANGE,
+    OPTIMIZER,
+)  # of a legend: they have colours of their own
 
 
 class SpanFigures(BaseModel):
@@ -48,15 +53,14 @@ def typical(ranks: Mapping[int, Mapping[int, Step]]) -> StepTimeline | None:
 
     ranks: by rank the steps by number.
     """
-    common = set.intersection(*(set(steps) for steps in ranks.values())) if ranks else set()
     lengths = {
         number: max(steps[number].end_s - steps[number].begin_s for steps in ranks.values())
-        for number in common - _WARM_UP or common
+        for number in (common_steps(ranks.values()) if ranks else ())
     }
     if not lengths:
         return None
     median = statistics.median_low(lengths.values())
-    chosen = next(number for number in sorted(lengths) if lengths[number] == median)
+    chosen = next(number for number in lengths if lengths[number] == median)
     origin_s = min(steps[chosen].begin_s for steps in ranks.values())
     return StepTimeline(
         step=chosen,

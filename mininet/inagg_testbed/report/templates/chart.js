@@ -19,8 +19,11 @@ const brief = (value) =>
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 const textWidth = (words) => 6.6 * words.length;
 
-const lookAt = (index) =>
-  ({ colour: index % COLOURS, dash: DASHES[(index + Math.floor(index / COLOURS)) % DASHES.length], hatch: index });
+// Where a colour comes again, it has another dash and hatch.
+const lookAt = (index) => {
+  const turned = index + Math.floor(index / COLOURS);
+  return { colour: index % COLOURS, dash: DASHES[turned % DASHES.length], hatch: turned };
+};
 
 // A label of a run has one look in all pictures of the page. Labels of parts have looks by their place in a picture.
 const looks = new Map();
