@@ -20,12 +20,13 @@ A span is a tuple and costs about a microsecond. Steps older than the last `MOST
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 MOST_STEPS = 16
 _MOST_SPANS = 4096  # of a step
+_WARM_UP = 2  # steps
 
 FORWARD, BACKWARD, WAIT, OPTIMIZER, LOADING = "forward", "backward", "wait", "optimizer", "data loading"
 EXCHANGE, EVALUATION = "exchange", "evaluation"
@@ -53,6 +54,16 @@ class Step(NamedTuple):
     begin_s: float
     end_s: float
     spans: list[Span]
+
+
+def common_steps(ranks: Iterable[Mapping[int, Step]]) -> list[int]:
+    """The numbers of the steps that all ranks have, ascending. The first two are left out if there are others: torch
+    allocates, and DDP chooses its buckets.
+
+    ranks: of each the steps by number.
+    """
+    common = sorted(set.intersection(*map(set, ranks)))
+    return [number for number in common if number >= _WARM_UP] or common
 
 
 class Recorder:

@@ -13,8 +13,8 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
@@ -24,6 +24,7 @@ from inagg.training_spans import watch_training
 
 VARIABLE = "INAGG_TRACE"
 _QUESTIONS = 5
+_PATIENCE = timedelta(seconds=60)  # after all ranks have made the group
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -70,15 +71,18 @@ def write(folder: Path, rank: int, clock: Clock, recorder: spans.Recorder) -> No
 def compare_clocks(
     store: Store, rank: int, size: int, machine: str, clock: Callable[[], float] = time.monotonic
 ) -> Clock:
-    """Compare this rank's clock with rank 0's. All ranks call this. machine: equal where ranks share a clock."""
+    """Compare this rank's clock with rank 0's. All ranks call this.
+
+    machine: equal where ranks share a clock. Raises ConfigurationError if another rank does not answer.
+    """
     if rank == 0:
         store.set("machine", machine)
         for other in range(1, size):
-            for number in range(int(store.get(f"{other}/questions"))):
-                store.get(f"{other}/{number}/question")
+            for number in range(int(_get(store, f"{other}/questions"))):
+                _get(store, f"{other}/{number}/question")
                 store.set(f"{other}/{number}/answer", repr(clock()))
         return Clock()
-    if store.get("machine").decode() == machine:
+    if _get(store, "machine").decode() == machine:
         store.set(f"{rank}/questions", "0")
         return Clock()
     store.set(f"{rank}/questions", str(_QUESTIONS))
@@ -86,12 +90,23 @@ def compare_clocks(
     for number in range(_QUESTIONS):
         asked_s = clock()
         store.set(f"{rank}/{number}/question", "")
-        theirs_s = float(store.get(f"{rank}/{number}/answer"))
+        theirs_s = float(_get(store, f"{rank}/{number}/answer"))
         now_s = clock()
         found.append(Clock(theirs_s - (asked_s + now_s) / 2, (now_s - asked_s) / 2))
     return min(found, key=lambda each: each.error_s)
 
 
-def _boot_id() -> Any:
+def _get(store: Store, key: str) -> bytes:
+    """What another rank writes."""
+    try:
+        store.wait([key], _PATIENCE)
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"another rank has not answered for {_PATIENCE.total_seconds():.0f} s: {VARIABLE} must be set for all ranks"
+        ) from error
+    return store.get(key)
+
+
+def _boot_id() -> str:
     """Of this machine since it was started."""
     return _BOOT_ID.read_text().strip()

@@ -3,10 +3,13 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 from torch._C._distributed_c10d import HashStore
 
+from inagg import tracing
+from inagg.base_errors import ConfigurationError
 from inagg.tracing import Clock, compare_clocks
 
 
@@ -23,6 +26,12 @@ def test_clocks_of_machines_are_compared_to_within_half_a_round_trip() -> None:
     for rank in (1, 2):
         assert 0 < clocks[rank].error_s < 1
         assert clocks[rank].offset_s == pytest.approx(-ahead_s[rank], abs=clocks[rank].error_s)
+
+
+def test_a_rank_that_is_not_traced_is_an_error_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "_PATIENCE", timedelta(milliseconds=50))
+    with pytest.raises(ConfigurationError, match="INAGG_TRACE must be set for all ranks"):
+        compare_clocks(HashStore(), 1, 2, "one")
 
 
 def test_ranks_of_one_machine_have_one_clock() -> None:

@@ -38,7 +38,9 @@ def make_trace(ranks: Sequence[RankTrace], passages: Iterable[Passage] = (), *, 
     numbers = last_steps(ranks, steps)
     begin_s = min(one.steps[numbers[0]].begin_s for one in ranks)
     end_s = max(one.steps[numbers[-1]].end_s for one in ranks)
-    clock = _Clock(begin_s)
+    spans = (span for one in ranks for number in numbers for span in one.steps[number].spans)
+    # A collective may have begun before the first step.
+    clock = _Clock(min([begin_s, *(span.begin_s for span in spans if span.is_collective)]))
     seen = sorted(one for one in passages if begin_s <= one.time_s <= end_s)
     events: list[Event] = []
     for one in ranks:

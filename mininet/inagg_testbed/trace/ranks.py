@@ -7,12 +7,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from inagg.spans import Span, Step
+from inagg.spans import Span, Step, common_steps
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.report.record import first_problem
-
-# Steps in which torch allocates, and DDP chooses its buckets.
-_WARM_UP = {0, 1}
 
 
 class _Clock(BaseModel):
@@ -61,14 +58,14 @@ def last_steps(ranks: Sequence[RankTrace], count: int) -> list[int]:
 
     Raises ConfigurationError if there is none.
     """
-    common = set.intersection(*(set(one.steps) for one in ranks))
+    common = common_steps(one.steps for one in ranks)
     if not common:
         few = min(ranks, key=lambda one: len(one.steps))
         raise ConfigurationError(
             f"the ranks have no step in common: rank {few.rank} has {len(few.steps)} (a step ends when an optimizer of "
             "torch.optim returns from step)"
         )
-    return sorted(common - _WARM_UP or common)[-count:]
+    return common[-count:]
 
 
 def _read(path: Path) -> RankTrace:

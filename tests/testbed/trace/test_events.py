@@ -85,6 +85,13 @@ def test_spans_that_cross_are_cut() -> None:
     ]
 
 
+def test_a_collective_that_began_before_the_first_step_is_the_begin() -> None:
+    document = make_trace([rank(0, step(2, 9.0, [Span("all_reduce", -0.25, 0.01, 1000)]))], steps=1)
+    check(document)
+    threads = threads_of(document, "rank 0 (h1)")
+    assert (threads["collectives"][0]["ts"], threads["program"][0]["ts"]) == (0, 250_000)
+
+
 def test_the_switch_has_each_port_and_what_is_under_way() -> None:
     document = two_ranks(passages(50.0))
     check(document)

@@ -21,7 +21,7 @@ def check(document: dict[str, Any]) -> None:
     events: list[Event] = document["traceEvents"]
     times = [event["ts"] for event in events if event["ph"] != "M"]
     assert times == sorted(times)
-    assert all(math.isfinite(time) for time in times)
+    assert all(math.isfinite(time) and time >= 0 for time in times)
     for event in events:
         wanted = {"ph", "name", "pid", "tid"} | _FIELDS[event["ph"]]
         assert wanted <= event.keys(), event
