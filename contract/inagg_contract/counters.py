@@ -14,5 +14,23 @@ PORT_COUNTERS = frozenset(
     }
 )
 
+# Of these, those that tell what became of a packet of a job: each packet that a port receives counts in one.
+JOB_PACKETS = (
+    *("added", "ahead", "answer_passed", "duplicate_pending", "partial_resent", "query_again", "query_held"),
+    *(
+        "query_passed",
+        "result_duplicate",
+        "result_kept",
+        "result_resent",
+        "result_unexpected",
+        "stale",
+        "started",
+    ),
+    *("answer_unexpected", "passed", "query_forwarded", "result_forwarded", "slot_added", "slot_collided"),
+    *("slot_combined", "slot_evicted", "slot_expired", "slot_flushed", "slot_taken"),
+)
+# Results that leave a port.
+RESULTS_SENT = "result_sent"
+
 # Of these, what a port counts because its host sends what no host may: other stations' addresses, VLAN tags, beacons.
 EDGE_REFUSALS = ("aggregator_forged", "beacon_refused", "source_refused", "vlan_tagged")

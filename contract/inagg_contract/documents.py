@@ -239,6 +239,24 @@ class LongestWait(BaseModel):
     waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)]
 
 
+class RankTraffic(BaseModel):
+    """What a rank has sent and received in a job since it began (docs/performance.md).
+
+    packets: contributions, repeated ones included, and queries. retransmits: contributions that were sent again.
+    chunks: those whose result has arrived. window: packets that may be in flight; window_limit: the most. rtt_s: the
+    smoothed round-trip time to what sums, 0 if unknown. Counts only grow.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    packets: NonNegative
+    retransmits: NonNegative
+    chunks: NonNegative
+    window: NonNegative
+    window_limit: NonNegative
+    rtt_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
+
+
 class Beat(Request):
     """The body of POST /jobs/{id}/workers/{rank}/heartbeat.
 
@@ -246,7 +264,7 @@ class Beat(Request):
     through the switch. waited_s: total time that the rank has waited for other ranks to start these sums; longest_wait:
     in one of them. loading_s: total time of its program in data loaders. rtt_s: round-trip time to the nearest other
     rank, 0 if unknown. chunks: of the server in the rank's process, if it serves the job. switch_silent: the job's
-    first way was through a switch that does not answer this rank now.
+    first way was through a switch that does not answer this rank now. traffic: only for GET /overview.
     """
 
     begun: NonNegative = 0
@@ -259,6 +277,7 @@ class Beat(Request):
     rtt_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
     chunks: Chunks | None = None
     switch_silent: bool = False
+    traffic: RankTraffic | None = None
 
     @model_validator(mode="after")
     def _answers_what_was_asked(self) -> Self:
@@ -785,6 +804,112 @@ class Health(Answer):
     switches: tuple[SwitchHealth, ...]
     links: tuple[LinkHealth, ...]
     servers: tuple[ServerHealth, ...] = ()
+
+
+class OverviewRank(Answer):
+    """A rank of a job.
+
+    at: the switch's port of its host, as in leaf1:2; null: not known. state: awaited (it has not registered), joined,
+    left, or lost, with the reason. heartbeat_age_s: since it was last heard; null once it has left. waits, traffic: as
+    of its last heartbeat. bytes: of its contributions, as its switch has admitted them; null if not read.
+    """
+
+    rank: Rank
+    host: str = ""
+    ip: str = ""
+    at: str | None = None
+    state: str
+    reason: str | None = None
+    heartbeat_age_s: float | None = None
+    waits: Waits | None = None
+    traffic: RankTraffic | None = None
+    bytes: int | None = None
+
+
+class JobWay(Answer):
+    """What has summed for a job, for a time. title: for people. reason: why the job left the way before; empty for its
+    first way. ago_s: seconds since the job began to run there; taken_s: since it had lost the way before."""
+
+    title: str
+    aggregation: str
+    reason: str
+    ago_s: float
+    taken_s: float
+
+
+class SlotRange(Answer):
+    """Slot versions that a job leases in a switch: `count` from `first` on."""
+
+    switch: str
+    first: NonNegative
+    count: NonNegative
+
+
+class OverviewJob(Answer):
+    """A job. title: of what sums for it. ways: what has summed for it, the last one last, at most 50; those from before
+    the controller's last start are forgotten. changing: why it looks for another way; null: it does not. payload_bytes:
+    of one chunk."""
+
+    id: int
+    name: str
+    state: State
+    reason: str | None
+    changing: str | None
+    workers: int
+    slots: int
+    payload_bytes: int
+    aggregation: str
+    title: str
+    tenant: str | None
+    priority: int
+    age_s: float
+    ways: tuple[JobWay, ...]
+    leases: tuple[SlotRange, ...]
+    ranks: tuple[OverviewRank, ...]
+
+
+class PortTraffic(Answer):
+    """Bytes of packets of jobs that a switch has received from a port, and of results that it has sent there. They
+    begin anew with the switch's program."""
+
+    switch: str
+    port: int
+    received: NonNegative
+    results_sent: NonNegative
+
+
+class OverviewHost(Answer):
+    """A host of the topology. at: the port that it is at, as in leaf1:2."""
+
+    name: str
+    ip: Ip
+    at: str
+
+
+class LogLine(Answer):
+    """A line of the controller's log. at: seconds since 1970."""
+
+    at: float
+    level: str
+    text: str
+
+
+class Overview(Answer):
+    """The answer to GET /overview, and an event of GET /events.
+
+    at: seconds since 1970. operators: whether the request had the operator's token; without it only health is given.
+    ports: without those that have carried no packet of a job, and without switches that could not be read. log: the
+    last lines; in an event those since the event before.
+    """
+
+    at: float
+    version: str
+    operators: bool
+    health: Health
+    jobs: tuple[OverviewJob, ...] = ()
+    hosts: tuple[OverviewHost, ...] = ()
+    ports: tuple[PortTraffic, ...] = ()
+    log: tuple[LogLine, ...] = ()
 
 
 # The answer to GET /counters: switch -> counter -> port -> count.

@@ -97,6 +97,10 @@ class SwitchCounts:
         """What edge ports of the connected switches have refused, without zeros: switch -> counter -> port -> count."""
         return await self._of_connected(ManagedSwitch.read_edge_refusals)
 
+    async def traffic(self) -> Mapping[str, Mapping[str, Mapping[int, Count]]]:
+        """Packets of jobs by what became of them, and results sent: switch -> counter -> port -> count."""
+        return await self._of_connected(ManagedSwitch.read_traffic)
+
     async def admitted(self) -> Mapping[str, Mapping[tuple[int, int], Count]]:
         """Contributions that the connected switches have admitted: switch -> (job, member number) -> count."""
         return await self._of_connected(ManagedSwitch.read_admitted)

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller's log. Text from clients appears in it and must not be able to forge a line."""
 
+import itertools
 import logging
 import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from inagg_controller.errors import ConfigurationError
 
@@ -17,6 +22,10 @@ _ESCAPED = {
         *range(0x2066, 0x206A),
     )
 } | {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
+
+
+_MOST_LINES = 200
+_LONGEST_LINE = 2000  # characters
 
 
 def one_line(text: str) -> str:
@@ -36,6 +45,47 @@ class OneLine(logging.Formatter):
         """See logging.Formatter."""
         lines = super().formatException(ei).splitlines()
         return "\n".join(f"    {one_line(line)}" for line in lines)
+
+
+class Line(NamedTuple):
+    """A line of the log. number: from 1. at: seconds since 1970."""
+
+    number: int
+    at: float
+    level: str
+    text: str
+
+
+class RecentLines(logging.Handler):
+    """Keeps the last lines of the controller's log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers = itertools.count(1)
+        self._lines: deque[Line] = deque(maxlen=_MOST_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See logging.Handler."""
+        text = one_line(record.getMessage())[:_LONGEST_LINE]
+        self._lines.append(Line(next(self._numbers), record.created, record.levelname.lower(), text))
+
+    def after(self, number: int) -> Sequence[Line]:
+        """The lines after the one with this number."""
+        self.acquire()  # threads of switches log too
+        try:
+            return [line for line in self._lines if line.number > number]
+        finally:
+            self.release()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Keep what is logged within the block."""
+        log = logging.getLogger("inagg_controller")
+        log.addHandler(self)
+        try:
+            yield
+        finally:
+            log.removeHandler(self)
 
 
 def log_to_stderr(level: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from inagg_contract.counters import EDGE_REFUSALS
+from inagg_contract.counters import EDGE_REFUSALS, JOB_PACKETS, RESULTS_SENT
 from inagg_controller.connection import Connection
 from inagg_controller.errors import InvalidRequestError
 from inagg_controller.fabric.topology import SwitchNode
@@ -49,6 +49,10 @@ class ManagedSwitch:
     def read_edge_refusals(self) -> Mapping[str, Mapping[int, Count]]:
         """Those of what edge ports refuse. On the switch's thread. Raises SwitchError."""
         return self.switch.read_counters(self.node.ports, EDGE_REFUSALS)
+
+    def read_traffic(self) -> Mapping[str, Mapping[int, Count]]:
+        """Those of packets of jobs, and of results. On the switch's thread. Raises SwitchError."""
+        return self.switch.read_counters(self.node.ports, (*JOB_PACKETS, RESULTS_SENT))
 
     def read_admitted(self) -> Mapping[tuple[int, int], Count]:
         """See Switch.read_admitted. On the switch's thread."""

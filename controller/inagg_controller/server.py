@@ -21,6 +21,7 @@ from inagg_controller.jobs.epochs import Epochs
 from inagg_controller.jobs.record import RecordError
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.jobs.tenants import Tenants
+from inagg_controller.logs import RecentLines
 from inagg_controller.service import Service
 from inagg_controller.state_file import StateFile, UnwritableStateError
 from inagg_controller.switch.client import P4RuntimeSwitch, Switch
@@ -60,15 +61,17 @@ async def serve(configuration: Configuration) -> bool:
         on_crash=crash,
         state=state,
     )
-    server = _http_server(configuration, service)
+    lines = RecentLines()
+    server = _http_server(configuration, service, lines)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     if configuration.tenants is not None:
         loop.add_signal_handler(signal.SIGHUP, _read_again, configuration.tenants, service.jobs.tenants)
     try:
-        await service.start(configuration.switch_timeout_s)
-        await server.serve(sockets=[listener])
+        with lines.listening():
+            await service.start(configuration.switch_timeout_s)
+            await server.serve(sockets=[listener])
     except asyncio.CancelledError:
         _log.info("stopped before it had started")
     finally:
@@ -142,8 +145,8 @@ def _switches(configuration: Configuration) -> Mapping[str, Switch]:
     }
 
 
-def _http_server(configuration: Configuration, service: Service) -> "_Server":
-    """The HTTP server of a service, with its limits of connections."""
+def _http_server(configuration: Configuration, service: Service, lines: RecentLines) -> "_Server":
+    """The HTTP server of a service, with its limits of connections. lines: the log's."""
     most = open_file_limit()
     connections = Connections(
         most=most,
@@ -153,7 +156,7 @@ def _http_server(configuration: Configuration, service: Service) -> "_Server":
     protocol = limited_protocol(connections)
     return _Server(
         uvicorn.Config(
-            create_app(service, configuration.operators_token, connections),
+            create_app(service, configuration.operators_token, connections, lines),
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -532,6 +532,19 @@ class Service:
         ages = job.liveness.ages(self._clock())
         return {rank: age for rank, age in ages.items() if rank not in job.left}
 
+    @property
+    def stopping(self) -> bool:
+        """Whether stop_waiting() has been called."""
+        return self._publisher.stopping
+
+    async def pause(self, seconds: float) -> None:
+        """Wait for so long, or until stop_waiting() is called."""
+        await self._publisher.wait_while(lambda: True, seconds)
+
+    def seconds_since(self, then: float) -> float:
+        """Seconds since a time of the job table's clock."""
+        return self._clock() - then
+
     def switch(self, name: str | None) -> ManagedSwitch:
         """A switch by its name; None: the only one. Raises InvalidRequestError, UnavailableError."""
         if not self.switches:

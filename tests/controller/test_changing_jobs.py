@@ -105,6 +105,10 @@ def test_a_job_goes_on_at_the_servers_of_its_ranks_once_all_have_said_where_they
     assert [seat.udp_port for seat in job.placement.servers.seats] == [5000, 5000]
     go_on(table, job, 2.0)
     assert job.placement.aggregation == "server"
+    first, second = job.ways
+    assert (first.since, first.title, first.aggregation, first.reason) == (0.0, "s1", "leased", "")
+    assert (second.since, second.title, second.aggregation) == (2.0, "2 colocated servers", "server")
+    assert ("s1" in second.reason, second.taken_s) == (True, 1.0)
 
 
 def test_ranks_sum_themselves_once_all_have_frozen() -> None:

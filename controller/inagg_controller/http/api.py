@@ -75,10 +75,13 @@ from inagg_controller.http.job_documents import (
     with_ranks,
     worker_beside,
 )
+from inagg_controller.http.live import add_live_page, overview_router
 from inagg_controller.http.metrics import ApiCounts, exposition
+from inagg_controller.http.overviews import Overviews
 from inagg_controller.http.problems import PROBLEMS, add_handlers, problem_of, refusal
 from inagg_controller.http.reference import reference_page
 from inagg_controller.jobs.servers import INTERVAL_S, TIMEOUT_S
+from inagg_controller.logs import RecentLines
 from inagg_controller.service import Service
 
 _T = TypeVar("_T")
@@ -102,9 +105,14 @@ _TENANTS_TOKEN = Depends(
 _OPERATORS_TOKEN = Depends(HTTPBearer(scheme_name="operator's token", auto_error=False))
 
 
-def create_app(service: Service, operators_token: str, connections: Connections | None = None) -> FastAPI:
-    """The API of a service. connections: the server's connections, for the metrics."""
-    app = _described(service, connections)
+def create_app(
+    service: Service,
+    operators_token: str,
+    connections: Connections | None = None,
+    lines: RecentLines | None = None,
+) -> FastAPI:
+    """The API of a service. connections: the server's connections, for the metrics. lines: the log's, for /overview."""
+    app = _described(service, connections, lines)
     app.state.gate = Gate(operators_token, service.jobs.job, service.jobs.tenants)
     app.state.bodies = Bodies()
     app.state.refusals = Counter()
@@ -115,10 +123,10 @@ def create_app(service: Service, operators_token: str, connections: Connections 
 
 def description() -> dict[str, Any]:
     """The API's OpenAPI description, which needs no service."""
-    return _described(cast(Service, None), None).openapi()
+    return _described(cast(Service, None), None, None).openapi()
 
 
-def _described(service: Service, connections: Connections | None) -> FastAPI:
+def _described(service: Service, connections: Connections | None, lines: RecentLines | None) -> FastAPI:
     app = FastAPI(
         title="inagg controller",
         version=version("inagg"),
@@ -130,6 +138,8 @@ def _described(service: Service, connections: Connections | None) -> FastAPI:
     )
     for router in (_open, _of_creators, _of_members, _of_the_operator, _of_servers):
         app.include_router(router(service))
+    app.include_router(overview_router(Overviews(service, lines or RecentLines())))
+    add_live_page(app)
     _add_pages(app, service, connections)
     return app
 

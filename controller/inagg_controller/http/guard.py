@@ -2,6 +2,7 @@
 """Route classes that check the client's secret and limit the body, before the body is read.
 
     OpenRoute      needs no secret
+    WatcherRoute   needs no secret, but with the operator's token the answer has more
     CreatorRoute   needs the token of a tenant, or the operator's, if the controller has tenants
     JobRoute       needs the secret of the job in the path, or the operator's token
     OperatorRoute  needs the operator's token
@@ -249,6 +250,15 @@ class OpenRoute(APIRoute):
             return whole.pop() if whole else await request.receive()
 
         return Request(request.scope, receive)
+
+
+class WatcherRoute(OpenRoute):
+    """A route that answers more to the operator. A wrong token is refused."""
+
+    def admit(self, gate: Gate, request: Request) -> None:
+        """See OpenRoute."""
+        if _bearer(request):
+            gate.admit_operator(request)
 
 
 class CreatorRoute(OpenRoute):

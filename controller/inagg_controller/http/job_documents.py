@@ -70,6 +70,7 @@ def report_of(beat: Beat) -> Report:
         Wait(beat.sums, beat.waited_s, beat.longest_wait, beat.loading_s, beat.rtt_s),
         None if beat.chunks is None else summed_of(beat.chunks),
         beat.switch_silent,
+        beat.traffic,
     )
 
 

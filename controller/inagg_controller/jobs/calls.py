@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from inagg_contract.documents import MOST_CALLS, LongestWait
+from inagg_contract.documents import MOST_CALLS, LongestWait, RankTraffic
 from inagg_contract.ranks import name_ranks
 from inagg_controller.jobs.servers import Summed
 
@@ -61,7 +61,7 @@ class Report:
     begun: the number of the last call. question: the question that `calls` answers. `calls` ends with the question's
     last number; its first calls are missing if the rank has forgotten them, and all if it has started too many since.
     summed: by the server in the rank's process; None: it runs none of the job's. switch_silent: the switch of the
-    rank's host does not answer it.
+    rank's host does not answer it. traffic: what it has sent and received.
     """
 
     begun: int
@@ -70,6 +70,7 @@ class Report:
     wait: Wait = NEVER_WAITED
     summed: Summed | None = None
     switch_silent: bool = False
+    traffic: RankTraffic | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """One job: its ranks, its state, and what sums for it."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from inagg_contract.addresses import format_ip
+from inagg_contract.documents import RankTraffic
 from inagg_contract.ranks import name_job, name_ranks, place
 from inagg_controller.jobs.accounts import Owner
 from inagg_controller.jobs.calls import Comparison, Mismatch, Wait
@@ -17,9 +20,21 @@ from inagg_controller.switch.entries import Member
 from inagg_controller.tokens import new_secret
 
 LEFT = "left"
+_MOST_WAYS = 50
 
 # A worker that has registered, in a job on switches or on servers alone.
 Registered = Member | Worker
+
+
+class Way(NamedTuple):
+    """What has summed for a job from a time on. reason: why it left the way before; empty for its first. taken_s: since
+    it had lost that one."""
+
+    since: float
+    title: str
+    aggregation: str
+    reason: str = ""
+    taken_s: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,9 +46,10 @@ class Job:
     being removed. change: since it has lost one, until all ranks have gone on. changes: how often they have,
     resumed_at: when last, found_by: by which of `on_path_loss`, and lost_why: for which reason. second_round: ways that
     did not last have used up `on_path_loss` once. first: how it was summed before it lost its first way; None: it has
-    lost none. way_back: there. comparison, mismatch, waits: of the collectives that its ranks call. secret: permits
-    requests about it. key: of the request that created it, by which a repeated one finds it; empty without one.
-    wanted: how many such requests have not been given up.
+    lost none. way_back: there. ways: the last ones since the controller's start. comparison, mismatch, waits: of the
+    collectives that its ranks call. traffic: of its ranks, as they last reported it. secret: permits requests about it.
+    key: of the request that created it, by which a repeated one finds it; empty without one. wanted: how many such
+    requests have not been given up.
     """
 
     id: int
@@ -55,6 +71,8 @@ class Job:
     way_back: WayBack = field(default_factory=WayBack)
     mismatch: Mismatch | None = None
     waits: dict[int, Wait] = field(default_factory=dict)
+    traffic: dict[int, RankTraffic] = field(default_factory=dict)
+    ways: deque[Way] = field(default_factory=lambda: deque(maxlen=_MOST_WAYS))
     state: str = "joining"
     reason: str | None = None
     ended_at: float | None = None

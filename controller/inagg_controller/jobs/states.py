@@ -26,7 +26,7 @@ from inagg_controller.jobs.change import BACK, FAIL, SERVERS, Change, without_sw
 from inagg_controller.jobs.effects import Effect
 from inagg_controller.jobs.epochs import Epochs
 from inagg_controller.jobs.installation import entries_of
-from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.job import Job, Way
 from inagg_controller.jobs.leases import Numbers
 from inagg_controller.jobs.limits import Limits, Policy
 from inagg_controller.jobs.placement import Placement, State
@@ -206,6 +206,7 @@ class JobStates:
         """Let a job run once its placement is ready."""
         if job.state == "joining" and job.placement.ready:
             job.state = "running"
+            job.ways.append(Way(now, job.placement.title, job.placement.aggregation))
             job.liveness.begin(job.members, now)
 
     def lose_way(self, job: Job, reason: str, now: float, *, move_on: bool = False) -> None:
@@ -300,6 +301,8 @@ class JobStates:
         assert job.change is not None
         taken_s = now - job.change.began
         self.notices.append(f"{job.title} goes on, on {job.placement.title}, after {taken_s:.1f} s")
+        way = Way(now, job.placement.title, job.placement.aggregation, job.change.reason, taken_s)
+        job.ways.append(way)
         job.changes += 1
         job.resumed_at, job.found_by, job.lost_why = now, job.change.found_by, job.change.reason
         job.change = None

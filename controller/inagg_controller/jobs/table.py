@@ -198,6 +198,8 @@ class JobTable:
         job.liveness.hear(rank, now, self.policy.heartbeat_timeout_s / 2)
         if report is not None and not job.ended:
             job.waits[rank] = report.wait
+            if report.traffic is not None:
+                job.traffic[rank] = report.traffic
             job.way_back.hear(rank, now, switch_silent=report.switch_silent)
             job.mismatch = job.comparison.hear(rank, report)
             if job.mismatch is not None:

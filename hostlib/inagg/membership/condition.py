@@ -17,7 +17,7 @@ from inagg.membership.multicast import MulticastWatch
 from inagg.membership.pings import SwitchPings
 from inagg.sums.journal import NO_WAITS, Journal
 from inagg_contract.aggregation import changes_way
-from inagg_contract.documents import LONGEST_CHANGE_S, LongestWait, Waits
+from inagg_contract.documents import LONGEST_CHANGE_S, LongestWait, RankTraffic, Waits
 from inagg_contract.ranks import place
 
 _log = logging.getLogger(__name__)
@@ -102,6 +102,18 @@ class Condition(HeartbeatOwner):
             longest_wait=longest,
             loading_s=loading_s() - self._loaded_at_first,
             rtt_s=self.rtt_s(),
+        )
+
+    def traffic(self) -> RankTraffic:
+        """As HeartbeatOwner.traffic."""
+        stats = self._joined.transport.stats()
+        return RankTraffic(
+            packets=stats["packets_sent"],
+            retransmits=stats["retransmits"],
+            chunks=stats["chunks_completed"],
+            window=stats["window"],
+            window_limit=stats["window_limit"],
+            rtt_s=stats["srtt_s"] or 0.0,
         )
 
     def chunks(self) -> Mapping[str, int] | None:

@@ -716,6 +716,8 @@ def _beat(report: Report) -> Beat:
         beat = beat.model_copy(update={"chunks": Chunks(**report.chunks)})
     if report.switch_silent:
         beat = beat.model_copy(update={"switch_silent": True})
+    if report.traffic is not None:
+        beat = beat.model_copy(update={"traffic": report.traffic})
     if report.asked is None:
         return beat
     asked = CallRange(first=report.asked[0], last=report.asked[1])

@@ -29,7 +29,7 @@ from inagg.errors import (
 from inagg.membership import beating
 from inagg.membership.control import ControlClient
 from inagg.sums.journal import NO_WAITS, Journal, Report
-from inagg_contract.documents import Chunks, Heartbeat, Mismatch, Waits
+from inagg_contract.documents import Chunks, Heartbeat, Mismatch, RankTraffic, Waits
 
 _log = logging.getLogger(__name__)
 
@@ -179,6 +179,10 @@ class HeartbeatOwner:
     def waited(self) -> Waits:
         """How many sums this rank has done, and how long it waited for others to begin them; part of each heartbeat."""
         return NO_WAITS
+
+    def traffic(self) -> RankTraffic | None:
+        """What this rank has sent and received; part of each heartbeat."""
+        return None
 
     def chunks(self) -> Mapping[str, int] | None:
         """The chunks of the server in this process, by where they were summed, None if it does not serve the job; part
@@ -368,6 +372,7 @@ class RankHeartbeat:
             waits=owner.waited(),
             chunks=owner.chunks(),
             switch_silent=owner.switch_silent,
+            traffic=owner.traffic(),
         )
 
     def _send(self, asked: tuple[int, int] | None, timeout_s: float) -> Heartbeat:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-from inagg_contract.documents import Waits
+from inagg_contract.documents import RankTraffic, Waits
 
 # Number of texts that are kept: more than the collectives by which one rank can be ahead of another, and more than
 # those that begin between two heartbeats.
@@ -30,7 +30,7 @@ class Report:
     calls: these collectives, as (digest, text); the first ones are missing if they have been forgotten. waits: how many
     sums through the switch are done, and how long this rank waited for others to begin them. chunks: of the server in
     this process, by where they were summed; None if it does not serve the job. switch_silent: the switch through which
-    its sums once went does not answer.
+    its sums once went does not answer. traffic: what this rank has sent and received.
     """
 
     begun: int
@@ -39,6 +39,7 @@ class Report:
     waits: Waits = NO_WAITS
     chunks: Mapping[str, int] | None = None
     switch_silent: bool = False
+    traffic: RankTraffic | None = None
 
 
 class Journal:

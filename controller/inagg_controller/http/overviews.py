@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that a person watches, as one document: GET /overview, GET /events.
+
+An overview is made when somebody asks, and serves all who ask within a second.
+"""
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+from inagg_contract.addresses import format_ip
+from inagg_contract.constants import WORD_BYTES
+from inagg_contract.counters import JOB_PACKETS, RESULTS_SENT
+from inagg_contract.documents import (
+    JobWay,
+    LogLine,
+    Overview,
+    OverviewHost,
+    OverviewJob,
+    OverviewRank,
+    PortTraffic,
+    SlotRange,
+    Waits,
+)
+from inagg_controller.http.health_documents import health_of
+from inagg_controller.jobs.job import Job
+from inagg_controller.logs import Line, RecentLines
+from inagg_controller.service import Service
+from inagg_controller.switch.client import Count
+from inagg_controller.switch.entries import Member
+
+INTERVAL_S = 1.0
+_READ_S = 2.0  # a switch that takes longer is left out
+_ACTIVE = ("joining", "running", "changing")
+_MOST_ENDED = 20  # jobs
+
+
+class _Counts(NamedTuple):
+    """What switches have counted. traffic: switch -> counter -> port; admitted: switch -> (job, member)."""
+
+    traffic: Mapping[str, Mapping[str, Mapping[int, Count]]]
+    admitted: Mapping[str, Mapping[tuple[int, int], Count]]
+
+
+class Overviews:
+    """Makes the overviews of a service. lines: of its log."""
+
+    def __init__(self, service: Service, lines: RecentLines) -> None:
+        self._service = service
+        self._lines = lines
+        self._making = asyncio.Lock()
+        self._made: dict[bool, Overview] = {}  # by whether it is the operator's
+        self._made_at: dict[bool, float] = {}
+
+    async def latest(self, *, operators: bool) -> Overview:
+        """An overview of the last second, without the log. operators: with all that the operator may read."""
+        async with self._making:
+            now = time.monotonic()
+            if now - self._made_at.get(operators, -math.inf) >= INTERVAL_S * 0.9:
+                self._made[operators] = await self._make(operators)
+                self._made_at[operators] = now
+            return self._made[operators]
+
+    async def whole(self, *, operators: bool) -> Overview:
+        """The same with the last lines of the log."""
+        found = await self.latest(operators=operators)
+        return _with_log(found, self._lines.after(0)) if operators else found
+
+    async def each_second(self, *, operators: bool) -> AsyncIterator[Overview]:
+        """One overview a second, until the controller stops. Each has the lines of the log since the one before."""
+        seen = 0
+        while not self._service.stopping:
+            found = await self.latest(operators=operators)
+            lines = self._lines.after(seen) if operators else []
+            seen = lines[-1].number if lines else seen
+            yield _with_log(found, lines)
+            await self._service.pause(INTERVAL_S)
+
+    async def _make(self, operators: bool) -> Overview:
+        service = self._service
+        known: dict[str, Any] = {"at": time.time(), "version": version("inagg"), "operators": operators}
+        if not operators:
+            return Overview.model_construct(**known, health=health_of(service))
+        counts = await self._read()
+        return Overview.model_construct(
+            **known,
+            health=health_of(service),
+            jobs=tuple(_job(service, job, counts.admitted) for job in _shown(service)),
+            hosts=tuple(
+                OverviewHost.model_construct(name=host.name, ip=format_ip(host.ip), at=str(host.place))
+                for host in service.topology.hosts
+            ),
+            ports=tuple(_ports(counts.traffic)),
+        )
+
+    async def _read(self) -> _Counts:
+        """The counters of the connected switches; none if a switch does not answer in time."""
+        counts = self._service.counts
+        try:
+            async with asyncio.timeout(_READ_S):
+                return _Counts(*await asyncio.gather(counts.traffic(), counts.admitted()))
+        except TimeoutError:
+            return _Counts({}, {})
+
+
+def _with_log(found: Overview, lines: Sequence[Line]) -> Overview:
+    log = (LogLine.model_construct(at=line.at, level=line.level, text=line.text) for line in lines)
+    return found.model_copy(update={"log": tuple(log)})
+
+
+def _shown(service: Service) -> list[Job]:
+    """The active jobs, and those that ended last."""
+    jobs = service.jobs.jobs.values()
+    ended = sorted((job for job in jobs if job.ended), key=lambda job: job.ended_at or 0.0)
+    return [*(job for job in jobs if job.state in _ACTIVE), *ended[-_MOST_ENDED:]]
+
+
+def _job(service: Service, job: Job, admitted: Mapping[str, Mapping[tuple[int, int], Count]]) -> OverviewJob:
+    placement = job.placement
+    leases = {} if placement.freed else placement.leases
+    return OverviewJob.model_construct(
+        id=job.id,
+        name=job.name,
+        state=job.state,
+        reason=job.reason,
+        changing=None if job.change is None else job.change.reason,
+        workers=job.workers,
+        slots=job.slots,
+        payload_bytes=service.network.words * WORD_BYTES,
+        aggregation=placement.aggregation,
+        title=placement.title,
+        tenant=job.owner.tenant,
+        priority=placement.priority,
+        age_s=service.seconds_since(job.created_at),
+        ways=tuple(
+            JobWay.model_construct(
+                title=way.title,
+                aggregation=way.aggregation,
+                reason=way.reason,
+                ago_s=service.seconds_since(way.since),
+                taken_s=way.taken_s,
+            )
+            for way in job.ways
+        ),
+        leases=tuple(
+            SlotRange.model_construct(switch=name, first=lease.base, count=lease.size)
+            for name, lease in leases.items()
+        ),
+        ranks=tuple(_ranks(service, job, admitted)),
+    )
+
+
+def _ranks(
+    service: Service, job: Job, admitted: Mapping[str, Mapping[tuple[int, int], Count]]
+) -> Iterator[OverviewRank]:
+    ages, gone = service.heartbeat_ages(job), job.gone
+    leaf_of = job.placement.tree.leaf_of
+    for rank in range(job.workers):
+        member = job.members.get(rank)
+        wait = job.waits.get(rank)
+        leaf = leaf_of.get(rank)
+        count = None
+        if leaf is not None and job.state == "running":
+            count = admitted.get(leaf.name, {}).get((job.id, leaf.ranks.index(rank)))
+        host = None if member is None else service.topology.host_at.get(member.ip)
+        at = str(host.place) if host is not None else None
+        if at is None and isinstance(member, Member) and leaf is not None:
+            at = f"{leaf.name}:{member.port}"
+        state = "awaited" if member is None else "joined"
+        if rank in job.lost:
+            state = "lost"
+        elif rank in job.left or job.state == "finished":
+            state = "left"
+        yield OverviewRank.model_construct(
+            rank=rank,
+            host="" if member is None else member.host,
+            ip="" if member is None else format_ip(member.ip),
+            at=at,
+            state=state,
+            reason=gone.get(rank) if rank in job.lost else None,
+            heartbeat_age_s=None if job.ended else ages.get(rank),
+            waits=None
+            if wait is None
+            else Waits.model_construct(
+                sums=wait.sums,
+                waited_s=wait.waited_s,
+                longest_wait=wait.longest,
+                loading_s=wait.loading_s,
+                rtt_s=wait.rtt_s,
+            ),
+            traffic=job.traffic.get(rank),
+            bytes=None if count is None else count.bytes,
+        )
+
+
+def _ports(traffic: Mapping[str, Mapping[str, Mapping[int, Count]]]) -> Iterator[PortTraffic]:
+    for switch, counters in traffic.items():
+        received: Counter[int] = Counter()
+        for name in JOB_PACKETS:
+            received.update({port: count.bytes for port, count in counters.get(name, {}).items()})
+        sent = {port: count.bytes for port, count in counters.get(RESULTS_SENT, {}).items()}
+        for port in sorted({*received, *sent}):
+            yield PortTraffic.model_construct(
+                switch=switch, port=port, received=received[port], results_sent=sent.get(port, 0)
+            )

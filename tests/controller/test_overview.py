@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GET /overview, GET /events and the page /live: what they give, to whom, and until when."""
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import httpx
+import pytest
+
+from inagg_controller.logs import RecentLines
+from inagg_controller.switch.client import Count
+from tests.controller.launching import Launcher, read_line
+from tests.controller.memory_switch import MemorySwitch
+from tests.controller.serving import (
+    OPERATORS_TOKEN,
+    Serving,
+    asking,
+    run,
+    start_job,
+)
+from tests.waiting import wait_until
+
+TRAFFIC = {"packets": 40, "retransmits": 2, "chunks": 30, "window": 4, "window_limit": 8, "rtt_s": 0.001}
+
+
+def as_operator() -> dict[str, str]:
+    return {"Authorization": f"Bearer {OPERATORS_TOKEN}"}
+
+
+def test_an_overview_has_jobs_ranks_slots_and_traffic(serving: Serving, memory_switch: MemorySwitch) -> None:
+    memory_switch.admitted = {(1, 0): Count(5, 500)}
+
+    async def body() -> Any:
+        async with serving() as (client, _, clock):
+            number = await start_job(client, name="train.py")
+            clock.now = 0.5
+            beat = {"sums": 3, "waited_s": 0.25, "traffic": TRAFFIC}
+            assert (await client.post(f"/jobs/{number}/workers/0/heartbeat", json=beat)).status_code == 200
+            return (await client.get("/overview")).json()
+
+    found = run(body)
+    (job,) = found["jobs"]
+    assert found["operators"] is True
+    assert found["health"]["switches"][0]["free_slot_versions"] == 56
+    assert (job["id"], job["name"], job["state"], job["title"], job["age_s"]) == (
+        1,
+        "train.py",
+        "running",
+        "s1",
+        0.5,
+    )
+    assert job["leases"] == [{"switch": "s1", "first": 0, "count": 8}]
+    assert [(way["title"], way["reason"], way["ago_s"]) for way in job["ways"]] == [("s1", "", 0.5)]
+    first, second = job["ranks"]
+    assert (first["at"], first["state"], first["heartbeat_age_s"], first["bytes"]) == (
+        "s1:1",
+        "joined",
+        0.0,
+        500,
+    )
+    assert (first["waits"]["sums"], first["waits"]["waited_s"], first["traffic"]) == (3, 0.25, TRAFFIC)
+    assert (second["heartbeat_age_s"], second["traffic"], second["bytes"]) == (0.5, None, None)
+    assert found["hosts"][0] == {"name": "h1", "ip": "10.0.0.1", "at": "s1:1"}
+    assert found["ports"] == [
+        {"switch": "s1", "port": 1, "received": 100, "results_sent": 0},
+        {"switch": "s1", "port": 2, "received": 200, "results_sent": 0},
+    ]
+
+
+def test_strangers_see_health_alone_and_wrong_tokens_are_refused(serving: Serving) -> None:
+    async def body() -> Any:
+        async with serving() as (client, service, _):
+            await start_job(client)
+            async with asking(service, "10.0.0.9") as stranger:
+                del stranger.headers["Authorization"]
+                seen = (await stranger.get("/overview")).json()
+                health = (await stranger.get("/health")).json()
+            async with asking(service, "10.0.0.9", "wrong") as other:
+                return (
+                    seen,
+                    health,
+                    [(await other.get(path)).status_code for path in ("/overview", "/events")],
+                )
+
+    seen, health, refusals = run(body)
+    assert seen["operators"] is False
+    assert seen["health"] == health
+    assert [seen[name] for name in ("jobs", "hosts", "ports", "log")] == [[], [], [], []]
+    assert refusals == [403, 403]
+
+
+def test_overviews_of_one_second_are_read_from_the_switches_once(
+    serving: Serving, memory_switch: MemorySwitch
+) -> None:
+    reads: list[Any] = []
+    read_counters = memory_switch.read_counters
+
+    def counted(ports: Any, names: Any = None) -> Any:
+        reads.append(names)
+        return read_counters(ports, names)
+
+    async def body() -> None:
+        async with serving() as (client, _, _):
+            memory_switch.read_counters = counted  # type: ignore[method-assign]
+            await asyncio.gather(*(client.get("/overview") for _ in range(20)))
+
+    run(body)
+    assert sum("started" in (names or ()) for names in reads) == 1
+
+
+def test_the_log_keeps_its_last_lines() -> None:
+    lines = RecentLines()
+    with lines.listening():
+        for number in range(300):
+            logging.getLogger("inagg_controller.service").warning("line\n%d", number)
+    logging.getLogger("inagg_controller.service").warning("after it")
+    assert [line.text for line in lines.after(298)] == ["line\\n298", "line\\n299"]
+    assert len(lines.after(0)) == 200
+
+
+def events_of(answer: httpx.Response) -> Any:
+    """The documents of a stream of events."""
+    for line in answer.iter_lines():
+        if line.startswith("data: "):
+            yield json.loads(line.removeprefix("data: "))
+
+
+def test_events_come_each_second_with_new_lines_of_the_log_until_the_controller_ends(
+    launch: Launcher, free_port: int
+) -> None:
+    process = launch(log_level="info")
+    assert read_line(process) == "ready"
+    url = f"http://127.0.0.1:{free_port}"
+    with (
+        httpx.Client(base_url=url, trust_env=False, timeout=10) as client,
+        client.stream("GET", "/events", headers=as_operator()) as answer,
+    ):
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = events_of(answer)
+        before = next(events)
+        httpx.post(f"{url}/jobs", json={"workers": 2, "slots": 4, "name": "mine"}, trust_env=False)
+        after = next(event for event in events if event["jobs"])
+        assert before["at"] < after["at"]
+        assert any("job 1 (mine)" in line["text"] for line in after["log"])
+        assert not {line["text"] for line in before["log"]} & {line["text"] for line in after["log"]}
+        process.terminate()
+        assert list(events) is not None  # the stream ends, whole
+    wait_until(lambda: process.poll() is not None, "the controller ends")
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("path", ["/live", "/live/page.css", "/live/page.js"])
+def test_the_page_loads_nothing_from_elsewhere(serving: Serving, path: str) -> None:
+    async def body() -> httpx.Response:
+        async with serving() as (_, service, _), asking(service, "10.0.0.9") as stranger:
+            return await stranger.get(path, params={"body": "<script>", "kind": "text/plain"})
+
+    answer = run(body)
+    assert answer.status_code == 200
+    assert "<script>" not in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "https://" not in answer.text
+    assert not any(f"http://{host}" in answer.text for host in ("cdn", "fonts", "unpkg"))
