@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Terminal output: progress bars on a terminal, lines elsewhere, tables on both."""
+"""Terminal output: progress bars and what changes below them on a terminal, lines elsewhere, tables on both."""
 
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -15,10 +16,14 @@ _WIDEST = 1000  # columns of a table
 
 
 class ProgressView:
-    """Stages and counted tasks: live on a terminal; in a log one line a stage and one every quarter of a task."""
+    """Stages and counted tasks: live on a terminal; in a log one line a stage and one every quarter of a task.
+
+    below: shown below the tasks on a terminal; None: nothing.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self.below: RenderableType | None = None
         self._live = console.is_terminal
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -30,17 +35,23 @@ class ProgressView:
         )
         self._tasks: dict[str, TaskID] = {}
         self._quarters: dict[str, int] = {}
+        self._screen = Live(console=console, get_renderable=self._shown, refresh_per_second=10)
+
+    def _shown(self) -> RenderableType:
+        parts = [self._progress] if self._tasks else []
+        return Group(*parts, *([] if self.below is None else [self.below]))
 
     def __enter__(self) -> Self:
         if self._live:
-            self._progress.start()
+            self._screen.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.below = None  # the tasks stay on the screen
         if self._live:
-            self._progress.stop()
+            self._screen.stop()
 
     def stage(self, text: str) -> None:
         """Print the stage that begins."""

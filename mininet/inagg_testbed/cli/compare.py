@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from inagg_testbed.cli.live import LiveOption, shown_live
 from inagg_testbed.cli.options import (
     ImpairOption,
     LinkOption,
@@ -76,6 +77,7 @@ def compare(
     ] = Path("results/compare"),
     threads: ThreadsOption = None,
     impair: ImpairOption = None,
+    live: LiveOption = False,
 ) -> None:
     """Train under several architectures on the same links.
 
@@ -144,6 +146,7 @@ def compare(
                     gloo_over=gloo_path(fabric, LinkSpec.parse(link, mtu=mtu)),
                     on_stage=view.stage,
                 ) as testbed,
+                shown_live(testbed, view, wanted=live),
             ):
                 run_compare(what, folder, testbed, view.update)
         figures = folder.write_all(what)

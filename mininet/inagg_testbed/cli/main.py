@@ -8,8 +8,9 @@ import signal
 import sys
 import time
 from collections.abc import Collection
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -19,6 +20,7 @@ from rich.markup import escape
 
 from inagg_testbed.cli import bench, operating, reports
 from inagg_testbed.cli.compare import compare
+from inagg_testbed.cli.live import LiveOption, shown_live
 from inagg_testbed.cli.options import (
     FIRST_GRPC_PORT,
     ControllerSettingsOption,
@@ -131,6 +133,7 @@ def demo(
             "switch@20,40, or spine2@20 where there are several, or controller@20. With it --quick runs 30 steps.",
         ),
     ] = None,
+    live: LiveOption = False,
 ) -> None:
     """Train a model through the switch, and over gloo beside it.
 
@@ -170,7 +173,13 @@ def demo(
             impair=tuple(impair or ()),
         )
         with ProgressView(console) as view:
-            result = run_demo(what, results, on_stage=view.stage, on_progress=view.update)
+            result = run_demo(
+                what,
+                results,
+                on_stage=view.stage,
+                on_progress=view.update,
+                around=partial(shown_live, view=view, wanted=live),
+            )
         files = write_report(result, results / "demo")
         print_table(console, heading(what), TABLE_HEADER, table_rows(result))
         if note := unmeasured(result.runs):
@@ -396,6 +405,7 @@ def run_script(
     restart: RestartOption = None,
     management: ManagementOption = False,
     timeline: TimelineOption = None,
+    live: LiveOption = False,
 ) -> None:
     """Bring a testbed up and run a training script in each host.
 
@@ -406,6 +416,8 @@ def run_script(
     Example: inagg run --workers 4 --set lane_bits=16 train.py --epochs 3
 
     Example: inagg run --switch bridge train.py
+
+    Example: inagg run --live train.py
 
     Example: inagg run --take-over gloo,nccl train.py
 
@@ -447,7 +459,10 @@ def run_script(
                 sys.stdout.write(text)
                 sys.stdout.flush()
 
-            with recorded(testbed, timeline) as environment:
+            with recorded(testbed, timeline) as environment, ExitStack() as stack:
+                if live:
+                    view = stack.enter_context(ProgressView(console))
+                    stack.enter_context(shown_live(testbed, view))
                 follow_script(
                     testbed, command, on_output=show, say=tell_part, again=again, environment=environment
                 )

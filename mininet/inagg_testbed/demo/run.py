@@ -21,6 +21,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -181,8 +182,11 @@ def run_demo(
     *,
     on_stage: Callable[[str], Any],
     on_progress: OnProgress,
+    around: Callable[[Testbed], AbstractContextManager[object]] = nullcontext,
 ) -> DemoResult:
     """Do all runs on one testbed. `on_progress` gets a run's label, steps done, all steps, and a note.
+
+    around: a context of the testbed in which the runs are done.
 
     Raises LauncherError; WrongResultError if ranks end with different weights.
     """
@@ -199,7 +203,8 @@ def run_demo(
         switch_options=SwitchOptions(threads=demo.threads, impair=demo.impair),
         on_stage=on_stage,
     ) as testbed:
-        runs = [train(testbed, spec, demo.steps, on_progress) for spec in demo.runs]
+        with around(testbed):
+            runs = [train(testbed, spec, demo.steps, on_progress) for spec in demo.runs]
         settings = {
             "link": testbed.network.spec.description,
             **({} if demo.fabric.is_star else {"uplink": testbed.network.uplink.description}),

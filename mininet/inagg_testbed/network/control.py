@@ -17,7 +17,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from inagg_contract.documents import DEFAULT_PORT, Counters, Health, JobList, JobStatus, Loss, LossList, read
+from inagg_contract.documents import (
+    DEFAULT_PORT,
+    Counters,
+    Health,
+    JobList,
+    JobStatus,
+    Loss,
+    LossList,
+    Overview,
+    read,
+)
 from inagg_testbed.errors import (
     ConfigurationError,
     ControllerRefusedError,
@@ -86,10 +96,10 @@ def enter_network_namespace(pid: int) -> None:
 class ControllerClient:
     """Makes requests to a controller (docs/controller-api.md) as its operator.
 
-    token_file: the file in which the controller keeps the operator's token. pid: of a process in the controller's
-    network namespace; None: it is reached from here. authority: the file with the certificate of the authority that
+        token_file: the file in which the controller keeps the operator's token. pid: of a process in the controller's
+        network namespace; None: it is reached from here. authority: the file with the certificate of the authority that
     signed the controller's, for an https URL; by default, the system's authorities. All methods raise
-    ControllerRefusedError and ControllerUnreachableError.
+        ControllerRefusedError and ControllerUnreachableError.
     """
 
     def __init__(
@@ -101,8 +111,8 @@ class ControllerClient:
         authority: Path | None = None,
     ) -> None:
         self._token_file = token_file
-        self._url = url.rstrip("/")
-        self._pid = pid
+        self.url = url.rstrip("/")
+        self.pid = pid
         self._authority = authority
         self._hint = "is inagg-controller running there?" if pid is None else _OF_TESTBED
 
@@ -112,12 +122,17 @@ class ControllerClient:
         Raises ControllerRefusedError for an HTTP error, ControllerUnreachableError when the controller does not answer
         or the token cannot be read.
         """
-        token = _token(self._token_file)
+        token = self.token
 
         def ask() -> Any:
-            return _request(method, self._url + path, body, token, self._hint, self._authority)
+            return _request(method, self.url + path, body, token, self._hint, self._authority)
 
-        return ask() if self._pid is None else call_in_network_namespace(self._pid, ask)
+        return ask() if self.pid is None else call_in_network_namespace(self.pid, ask)
+
+    @property
+    def token(self) -> str:
+        """The operator's token. Raises ControllerUnreachableError."""
+        return _token(self._token_file)
 
     def _get(self, kind: type[T], path: str) -> T:
         document = self.request("GET", path)
@@ -131,6 +146,10 @@ class ControllerClient:
     def health(self) -> Health:
         """GET /health."""
         return self._get(Health, "/health")
+
+    def overview(self) -> Overview:
+        """GET /overview: everything of the last second."""
+        return self._get(Overview, "/overview")
 
     def jobs(self) -> list[JobStatus]:
         """GET /jobs: jobs that are active and jobs that ended recently."""

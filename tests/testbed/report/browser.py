@@ -45,6 +45,10 @@ class Browser:
         """Open a file."""
         self.driver.get(page.as_uri())
 
+    def visit(self, url: str) -> None:
+        """Open a page of a server."""
+        self.driver.get(url)
+
     def run(self, script: str, *values: Any) -> Any:
         """The value that a script returns."""
         return self.driver.execute_script(script, *values)

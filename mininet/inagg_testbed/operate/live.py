@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a training does at the moment, for a terminal: jobs, ranks, who is late; from GET /overview, once a second."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from inagg_contract.documents import Overview, OverviewJob, OverviewRank
+from inagg_contract.ranks import name_job, name_ranks
+from inagg_controller.logs import one_line
+from inagg_testbed.errors import ControllerRefusedError, ControllerUnreachableError
+from inagg_testbed.network.control import ControllerClient
+from inagg_testbed.network.gateway import Gateway
+from inagg_testbed.terminal import plain_table
+
+_log = logging.getLogger(__name__)
+
+_INTERVAL_S = 1.0
+_KEPT = 5  # overviews; rates are measured over them
+# A rank is named late from this lateness on, and from this share of the latest one's, as in inagg.counters.
+_LEAST_LATE_S = 0.001
+_WORTH_NAMING = 0.25
+_ACTIVE = ("joining", "running", "changing")
+HEADER = ("rank", "host", "state", "sums/s", "late ms", "RTT ms", "window", "sent again", "Mbit/s")
+
+
+class RankRates(NamedTuple):
+    """Figures of a rank between two overviews; None: not known.
+
+    sums: a second. late_s: how much less it waits for others in a sum than the rank that waits most. resent: the share
+    of packets that were sent again. goodput: payload of results, in bit/s.
+    """
+
+    sums: float | None = None
+    late_s: float | None = None
+    resent: float | None = None
+    goodput: float | None = None
+
+
+def rank_rates(before: Overview, after: Overview, job: OverviewJob) -> Mapping[int, RankRates]:
+    """The figures of the ranks of a job of `after`, by rank."""
+    earlier = next((each for each in before.jobs if each.id == job.id), None)
+    seconds = after.at - before.at
+    if earlier is None or seconds <= 0 or len(earlier.ranks) != len(job.ranks):
+        return {each.rank: RankRates() for each in job.ranks}
+    waits = {
+        now.rank: {
+            "sums": now.waits.sums - then.waits.sums,
+            "waited_s": now.waits.waited_s - then.waits.waited_s,
+        }
+        for then, now in zip(earlier.ranks, job.ranks, strict=True)
+        if then.waits is not None and now.waits is not None
+    }
+    means = {rank: each["waited_s"] / each["sums"] for rank, each in waits.items() if each["sums"] > 0}
+    comparable = len(means) == len(job.ranks) > 1
+    found = {}
+    for then, now in zip(earlier.ranks, job.ranks, strict=True):
+        resent = goodput = None
+        if then.traffic is not None and now.traffic is not None:
+            packets = now.traffic.packets - then.traffic.packets
+            resent = (now.traffic.retransmits - then.traffic.retransmits) / packets if packets > 0 else None
+            goodput = (now.traffic.chunks - then.traffic.chunks) * job.payload_bytes * 8 / seconds
+        found[now.rank] = RankRates(
+            sums=waits[now.rank]["sums"] / seconds if now.rank in waits else None,
+            late_s=max(means.values()) - means[now.rank] if comparable else None,
+            resent=resent,
+            goodput=goodput,
+        )
+    return found
+
+
+def late(rates: Mapping[int, RankRates]) -> list[int]:
+    """The ranks that others wait for, the latest first."""
+    known = {rank: each.late_s for rank, each in rates.items() if each.late_s is not None}
+    least_s = max(_LEAST_LATE_S, _WORTH_NAMING * max(known.values(), default=0.0))
+    return [rank for rank in sorted(known, key=known.__getitem__, reverse=True) if known[rank] >= least_s]
+
+
+def rendered(before: Overview, after: Overview) -> Group:
+    """The active jobs, and their ranks as a table."""
+    parts: list[RenderableType] = [
+        Text(f"switch {each.name}: {each.state}: {one_line(each.error or '')}", style="red")
+        for each in after.health.switches
+        if each.state != "connected"
+    ]
+    for job in after.jobs:
+        if job.state in _ACTIVE:
+            rates = rank_rates(before, after, job)
+            rows = [_row(each, rates[each.rank]) for each in job.ranks]
+            parts += [Text(headline(job, rates)), plain_table(HEADER, rows, text_columns=3)]
+    return Group(*parts)
+
+
+def headline(job: OverviewJob, rates: Mapping[int, RankRates]) -> str:
+    """A job in one line."""
+    text = f"{name_job(job.id, job.name)}: {job.state}"
+    text += f", looks for another way: {job.changing}" if job.changing else f" on {job.title}"
+    return one_line(text + (f"; {name_ranks(ranks)} late" if (ranks := late(rates)) else ""))
+
+
+def _row(rank: OverviewRank, rates: RankRates) -> tuple[str, ...]:
+    traffic = rank.traffic
+    state = f"{rank.state}: {rank.reason}" if rank.reason else rank.state
+    return (
+        str(rank.rank),
+        one_line(rank.host or rank.ip or "-"),
+        one_line(state),
+        _figure(rates.sums),
+        _figure(rates.late_s, 1e3),
+        _figure(traffic.rtt_s or None, 1e3) if traffic is not None else "-",
+        "-" if traffic is None else f"{traffic.window}/{traffic.window_limit}",
+        "-" if rates.resent is None else f"{rates.resent:.2%}",
+        _figure(rates.goodput, 1e-6),
+    )
+
+
+def _figure(value: float | None, unit: float = 1.0) -> str:
+    return "-" if value is None else f"{value * unit:,.1f}"
+
+
+def news(before: Overview | None, after: Overview) -> list[str]:
+    """What has changed for people who read lines: jobs, their states and ways."""
+    earlier = {} if before is None else {job.id: job for job in before.jobs}
+    lines = []
+    for job in after.jobs:
+        then = earlier.get(job.id)
+        if then is not None and (then.state, then.title) == (job.state, job.title):
+            continue
+        reason = job.changing or job.reason
+        lines.append(
+            one_line(
+                f"{name_job(job.id, job.name)}: {job.state}, on {job.title}{f': {reason}' if reason else ''}"
+            )
+        )
+    return lines
+
+
+class Watch:
+    """Asks a controller once a second, in a thread, while the block runs. A controller that does not answer is asked
+    again.
+
+    show: gets the overview of some seconds ago, and that of now.
+    """
+
+    def __init__(self, client: ControllerClient, show: Callable[[Overview, Overview], None]) -> None:
+        self._client = client
+        self._show = show
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        seen: list[Overview] = []
+        while not self._over.wait(_INTERVAL_S):
+            try:
+                seen = [*seen[-_KEPT + 1 :], self._client.overview()]
+            except (ControllerRefusedError, ControllerUnreachableError) as error:
+                _log.debug("no overview: %s", error)
+                continue
+            self._show(seen[0], seen[-1])
+
+
+@contextmanager
+def live_page(client: ControllerClient) -> Iterator[str]:
+    """Let this machine's browsers reach the page of a testbed's controller. Yields its URL, with the operator's token
+    behind #, which browsers do not send."""
+    assert client.pid is not None
+    with Gateway(client.url, client.pid) as gateway:
+        yield f"{gateway.url}/live#token={client.token}"

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`inagg run --live`: a real training in a real browser and as lines, while its switch is killed and comes back."""
+
+import re
+import signal
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from inagg_testbed.network.lifecycle import tagged_processes
+from tests import ROOT
+from tests.testbed.commands import inagg
+from tests.testbed.keeping import INAGG
+from tests.testbed.report.browser import MISSING, Browser, Scheme, browser
+from tests.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.skipif(bool(MISSING), reason=f"{' and '.join(MISSING)} not on PATH"),
+]
+MOST_S = 60
+
+
+@dataclass
+class Training:
+    """`inagg run --live`, and what it has printed."""
+
+    process: "subprocess.Popen[str]"
+    lines: list[str] = field(default_factory=list)
+
+    def follow(self) -> None:
+        assert self.process.stdout is not None
+        self.lines.extend(self.process.stdout)  # line by line
+
+    def found(self, pattern: str) -> str | None:
+        """The first group of the first line that has the pattern."""
+        found = (re.search(pattern, line) for line in self.lines)
+        return next((each[1] for each in found if each), None)
+
+    def await_line(self, pattern: str) -> str:
+        wait_until(lambda: self.found(pattern) is not None, f"it prints {pattern}", MOST_S)
+        found = self.found(pattern)
+        assert found is not None
+        return found
+
+
+@pytest.fixture(scope="module", name="training")
+def _training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
+    """Two ranks learn digits until the tests are done."""
+    command = ["run", "--live", "--workers", "2", "--management", "--link", "100mbit"]
+    results = tmp_path_factory.mktemp("live")
+    process = subprocess.Popen(
+        [
+            *INAGG,
+            *command,
+            "--results",
+            str(results),
+            str(ROOT / "examples" / "digits.py"),
+            "--epochs",
+            "100000",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    training = Training(process)
+    reader = threading.Thread(target=training.follow)
+    reader.start()
+    run = training.await_line(r"run (\w+): ")
+    yield training
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=60)
+    reader.join()
+    process.stdout.close()
+    assert tagged_processes(run, besides=0) == []
+
+
+@pytest.fixture(scope="module", name="window")
+def _window() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
+def shown(window: Browser, selector: str) -> list[str]:
+    """The text of each element, read at once, because the page changes each second."""
+    script = "return [...document.querySelectorAll(arguments[0])].map((each) => each.textContent)"
+    found: list[str] = window.run(script, selector)
+    return found
+
+
+def has(window: Browser, selector: str, text: str) -> bool:
+    return any(text in each for each in shown(window, selector))
+
+
+def figures(window: Browser, column: int) -> list[float]:
+    """A column of the ranks' table, without those that are not known."""
+    texts = shown(window, f".job tbody td:nth-child({column})")
+    return [float(text.split()[0].rstrip("%")) for text in texts if text[:1].isdigit()]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+def test_the_page_shows_a_training_and_how_it_outlives_its_switch(
+    training: Training, window: Browser, tmp_path: Path, width: int, scheme: Scheme
+) -> None:
+    url, run = training.await_line(r"live: (\S+)"), training.await_line(r"run (\w+): ")
+    window.look(width, scheme)
+    window.visit("about:blank")
+    window.visit(url)
+    assert "token" not in window.driver.current_url
+
+    def shows_sums() -> bool:
+        return len(sums := figures(window, 6)) == 2 and min(sums) > 0
+
+    wait_until(lambda: has(window, ".job h3", "job 1 (digits.py): running"), "it shows the job", MOST_S)
+    wait_until(shows_sums, "it shows both ranks' sums", MOST_S)
+    wait_until(lambda: has(window, ".job .what", "on s1"), "the switch sums", MOST_S)
+    assert has(window, ".cell.j1 title", "job 1 (digits.py), running")
+    assert len(window.run("return [...document.querySelectorAll('#fabric .wire.busy')]")) == 2
+    assert window.run("return document.documentElement.scrollWidth <= window.innerWidth")
+    window.picture(tmp_path / "running.png")
+    assert window.complaints() == []
+
+    ways = len(shown(window, ".ways li"))
+    assert inagg("kill", "--run", run, "switch").returncode == 0
+    wait_until(lambda: has(window, "#troubles li", "switch s1: lost"), "the switch is lost", MOST_S)
+    wait_until(lambda: has(window, ".job .what", "colocated servers"), "servers sum", MOST_S)
+    window.picture(tmp_path / "killed.png")
+    assert "switch s1 was lost" in shown(window, ".ways li")[ways]
+    assert has(window, "#log li", "job 1 (digits.py) goes on, on 2 colocated servers")
+    wait_until(shows_sums, "the ranks sum again", MOST_S)
+
+    assert inagg("restart", "--run", run, "switch").returncode == 0
+    wait_until(lambda: not shown(window, "#troubles li"), "the switch is back", MOST_S)
+    wait_until(lambda: has(window, ".job .what", "on s1"), "it sums again", 3 * MOST_S)
+    wait_until(
+        lambda: "first way is there again" in shown(window, ".ways li")[-1], "the page says why", MOST_S
+    )
+    window.picture(tmp_path / "back.png")
+    assert window.complaints() == []
+    training.await_line(r"(job 1 \(digits\.py\): running, on 2 colocated servers)")
+
+
+def test_keys_reach_everything_and_pause(training: Training, window: Browser) -> None:
+    window.look(400)
+    window.visit("about:blank")
+    window.visit(training.await_line(r"live: (\S+)"))
+    wait_until(lambda: bool(shown(window, ".job tbody tr")), "it shows ranks", MOST_S)
+    reached = []
+    for _ in range(12):
+        window.acting.send_keys(Keys.TAB).perform()
+        reached.append(
+            window.run(
+                "const e = document.activeElement; return e.id || e.getAttribute('aria-label') || e.tagName"
+            )
+        )
+    assert {"pause", "fabric", "Ranks of job 1 (digits.py)", "log"} <= set(reached)
+    window.driver.find_element(By.TAG_NAME, "body").send_keys("p")
+    assert window.find("#pause").get_attribute("aria-pressed") == "true"
+    window.acting.send_keys("p").perform()
+    assert window.find("#pause").get_attribute("aria-pressed") == "false"
+    assert window.complaints() == []
+
+
+def test_strangers_see_switches_and_are_asked_for_the_token(training: Training, window: Browser) -> None:
+    url, _, token = training.await_line(r"live: (\S+)").partition("#token=")
+    window.visit(url)
+    window.run("sessionStorage.clear()")
+    window.visit("about:blank")
+    window.visit(url)
+    wait_until(lambda: window.find("#login").is_displayed(), "it asks for the token", MOST_S)
+    assert not window.find("#jobs-part").is_displayed()
+    assert has(window, "#fabric text", "s1")
+    window.find("#token").send_keys(token, Keys.ENTER)
+    wait_until(lambda: has(window, ".job h3", "job 1"), "it shows the job", MOST_S)
+    assert window.complaints() == []
+
+
+def test_the_url_is_of_this_machine_alone_and_read_only(training: Training) -> None:
+    url = training.await_line(r"live: (\S+)").partition("#")[0]
+    assert url.startswith("http://127.0.0.1:")
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        page = answer.read().decode()
+    assert "<form" in page
+    assert "method=" not in page
