@@ -174,6 +174,8 @@ def test_the_documentation_says_which_secret_each_operation_needs(serving: Servi
         "POST /heartbeats",  # each beat has a secret
     }
     assert needed.pop("POST /jobs") == ["tenant's token, if the controller has tenants"]
+    for request in ("GET /overview", "GET /events"):
+        assert needed.pop(request) == ["operator's token for more than health"]
     for request, secrets in needed.items():
         if secrets:
             expected = "secret of the job" if "/jobs/{number}" in request else "operator's token"

@@ -11,8 +11,11 @@ The document (`--json`) has
   that have registered;
 - jobs: id, name, job_class, tenant (null: none), priority, state, slots, workers, reason, aggregation, servers (name,
   ip, udp_port, rank), chunks (by where they were summed; null without servers), displaced (evicted, expired; null
-  without shared slots, or if the job has ended) and, by rank, host and address (null: not registered), state, packets
-  (contributions that the switch has admitted; null in a job on servers) and their rate;
+  without shared slots, or if the job has ended), changing (why it looks for another way; null: it does not), late (the
+  ranks that others wait for) and, by rank, host and address (null: not registered), state, packets (contributions that
+  the switch has admitted; null in a job on servers) and their rate, sums_per_s, late_s (how much less the rank waits
+  for others in a sum than the rank that waits most), rtt_s, window and window_limit (packets), resent (the share of
+  packets that were sent again) and goodput_mbit_s (payload of results); null what is not known;
 - ports: switch, port, node (a host, ctl0, or another switch's port), and Mbit/s from and to it, as the kernel counts
   them at the switch's interfaces, Ethernet headers included;
 - links: lower (a host, or a port such as leaf1:101), upper, its rate in bit/s (null: unshaped), and Mbit/s up and down.
@@ -31,14 +34,15 @@ from rich.table import Table
 from rich.text import Text
 
 from inagg_contract.aggregation import LEASED, SHARED
-from inagg_contract.documents import DEFAULT_JOB_CLASS, JobStatus
-from inagg_contract.ranks import name_job
+from inagg_contract.documents import DEFAULT_JOB_CLASS, JobStatus, Overview, OverviewRank
+from inagg_contract.ranks import name_job, name_ranks
 from inagg_controller.logs import one_line
 from inagg_testbed.errors import ControllerRefusedError, ControllerUnreachableError
 from inagg_testbed.network.control import ControllerClient, controller_of, has_controller
 from inagg_testbed.network.fabric import CONTROL_PORT, STAR, Fabric
 from inagg_testbed.network.lifecycle import Manifest
 from inagg_testbed.network.traffic import PortBytes, link_bytes, port_bytes
+from inagg_testbed.operate.live import RankRates, late, rank_rates
 from inagg_testbed.terminal import plain_table
 
 Document = dict[str, Any]
@@ -53,35 +57,45 @@ _SETTINGS = ("topology", "hosts", "servers", "switch", "link", "uplink", "result
 @dataclass(frozen=True)
 class Snapshot:
     """State of a testbed at one time. traffic: bytes from and to what each port leads to. jobs: the controller's
-    answer."""
+    answer. overview: the controller's; None: it does not answer, or is of a release that has none."""
 
     at_s: float
     traffic: PortBytes
     controller: Document | None
     jobs: list[JobStatus]
+    overview: Overview | None = None
 
 
 def take_snapshot(manifest: Manifest) -> Snapshot:
     """Take a snapshot. A controller that does not answer appears in it as an error; a testbed that starts is empty."""
     if manifest.starting is not None:
         return Snapshot(time.monotonic(), {}, None, [])
-    health, jobs = _ask(controller_of(manifest)) if has_controller(manifest) else (None, [])
+    health, jobs, overview = _ask(controller_of(manifest)) if has_controller(manifest) else (None, [], None)
     fabric = Fabric.from_settings(manifest.settings)
     traffic = port_bytes(fabric, manifest.run, lambda node: manifest.namespace(node).pid)
-    return Snapshot(time.monotonic(), traffic, health, jobs)
+    return Snapshot(time.monotonic(), traffic, health, jobs, overview)
 
 
 def ask_controller(client: ControllerClient) -> Snapshot:
     """A snapshot of a controller without a testbed."""
-    health, jobs = _ask(client)
-    return Snapshot(time.monotonic(), {}, health, jobs)
+    health, jobs, overview = _ask(client)
+    return Snapshot(time.monotonic(), {}, health, jobs, overview)
 
 
-def _ask(client: ControllerClient) -> tuple[Document, list[JobStatus]]:
+def _ask(client: ControllerClient) -> tuple[Document, list[JobStatus], Overview | None]:
     try:
-        return client.health().model_dump(), [_counted(client, job) for job in client.jobs()]
+        jobs = [_counted(client, job) for job in client.jobs()]
+        return client.health().model_dump(), jobs, _overview(client)
     except (ControllerRefusedError, ControllerUnreachableError) as error:
-        return {"error": str(error)}, []
+        return {"error": str(error)}, [], None
+
+
+def _overview(client: ControllerClient) -> Overview | None:
+    """The controller's overview; None if its release has none."""
+    try:
+        return client.overview()
+    except ControllerRefusedError:
+        return None
 
 
 def _counted(client: ControllerClient, job: JobStatus) -> JobStatus:
@@ -137,7 +151,9 @@ def controller_document(before: Snapshot, after: Snapshot) -> Document:
     seconds = after.at_s - before.at_s
     return {
         "controller": after.controller,
-        "jobs": [_job(earlier.get(job.id), job, seconds) for job in after.jobs],
+        "jobs": [
+            _job(earlier.get(job.id), job, seconds, before.overview, after.overview) for job in after.jobs
+        ],
     }
 
 
@@ -166,11 +182,46 @@ def _mbit_s(count: int, seconds: float) -> float:
     return round(count * 8e-6 / seconds, 3)
 
 
-def _job(before: JobStatus | None, job: JobStatus, seconds: float) -> Document:
+def _job(
+    before: JobStatus | None,
+    job: JobStatus,
+    seconds: float,
+    earlier: Overview | None,
+    overview: Overview | None,
+) -> Document:
+    seen = next((each for each in overview.jobs if each.id == job.id), None) if overview is not None else None
+    rates: Mapping[int, RankRates] = {}
+    if earlier is not None and overview is not None and seen is not None:
+        rates = rank_rates(earlier, overview, seen)
     return {
         **job.model_dump(include=_SHOWN),
-        "ranks": [_rank(before, job, rank, seconds) for rank in range(job.workers)],
+        "changing": None if seen is None else seen.changing,
+        "late": late(rates),
+        "ranks": [
+            {
+                **_rank(before, job, rank, seconds),
+                **_figures(None if seen is None else seen.ranks[rank], rates.get(rank, RankRates())),
+            }
+            for rank in range(job.workers)
+        ],
     }
+
+
+def _figures(rank: OverviewRank | None, rates: RankRates) -> Document:
+    traffic = None if rank is None else rank.traffic
+    return {
+        "sums_per_s": _rounded(rates.sums, 2),
+        "late_s": _rounded(rates.late_s, 6),
+        "rtt_s": traffic.rtt_s or None if traffic is not None else None,
+        "window": None if traffic is None else traffic.window,
+        "window_limit": None if traffic is None else traffic.window_limit,
+        "resent": _rounded(rates.resent, 6),
+        "goodput_mbit_s": None if rates.goodput is None else round(rates.goodput / 1e6, 3),
+    }
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
 
 
 def _rank(before: JobStatus | None, job: JobStatus, rank: int, seconds: float) -> Document:
@@ -371,20 +422,44 @@ def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
         yield Text(f"\n{one_line(line)}")
         if summed := _summed_in(job):
             yield Text(summed)
+        if job.get("changing"):
+            yield Text(f"looks for another way: {one_line(job['changing'])}", style="yellow")
+        if job.get("late"):
+            yield Text(f"late: {name_ranks(job['late'])}", style="yellow")
+        live = any(each.get("window") is not None for each in job["ranks"])
         rows = [
             (
                 str(each["rank"]),
                 one_line(each["host"] or "-"),
                 each["address"] or "-",
                 one_line(each["state"]),
-                "-" if each["packets"] is None else f"{each['packets']:,}",
-                "-" if each["packets_per_s"] is None else f"{each['packets_per_s']:,.0f}",
+                *((_shown(each["packets"]), _shown(each["packets_per_s"])) if not live else _live(each)),
             )
             for each in job["ranks"]
         ]
-        yield plain_table(
-            ("rank", "host", "address", "state", "contributions", "a second"), rows, text_columns=4
-        )
+        figures = _LIVE_HEADER if live else ("contributions", "a second")
+        yield plain_table(("rank", "host", "address", "state", *figures), rows, text_columns=4)
+
+
+_LIVE_HEADER = ("contributions", "a second", "sums/s", "late ms", "RTT ms", "window", "again", "Mbit/s")
+
+
+def _live(rank: Document) -> tuple[str, ...]:
+    """A rank's figures for people who watch."""
+    return (
+        _shown(rank["packets"]),
+        _shown(rank["packets_per_s"]),
+        _shown(rank["sums_per_s"], 1),
+        _shown(None if rank["late_s"] is None else rank["late_s"] * 1e3, 1),
+        _shown(None if rank["rtt_s"] is None else rank["rtt_s"] * 1e3, 1),
+        "-" if rank["window"] is None else f"{rank['window']}/{rank['window_limit']}",
+        "-" if rank["resent"] is None else f"{rank['resent']:.1%}",
+        _shown(rank["goodput_mbit_s"], 1),
+    )
+
+
+def _shown(value: float | None, digits: int = 0) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def _summed_by(job: Document) -> str:
