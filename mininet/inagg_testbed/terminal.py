@@ -35,7 +35,7 @@ class ProgressView:
         )
         self._tasks: dict[str, TaskID] = {}
         self._quarters: dict[str, int] = {}
-        self._screen = Live(console=console, get_renderable=self._shown, refresh_per_second=10)
+        self._screen = Live(console=console, get_renderable=self._shown, refresh_per_second=4)
 
     def _shown(self) -> RenderableType:
         parts = [self._progress] if self._tasks else []

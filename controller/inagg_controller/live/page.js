@@ -160,15 +160,16 @@ function showFabric(overview) {
 const nameOf = (end) => end.slice(0, end.lastIndexOf(":"));
 const order = (switches, end) => 1000 * switches.findIndex((each) => each.name === nameOf(end)) + Number(end.slice(end.lastIndexOf(":") + 1));
 
-/** Switch -> how many links it is above the hosts; without hosts the switch with the most links is on top. */
+/** Switch -> how many links it is above the leaves: the switches with no fewer hosts than links, because a single host
+ * at a spine, such as the controller's, makes it no leaf; or those with the most hosts, or with the fewest links. */
 function levels(switches, links, hosts) {
   const level = new Map();
-  let next = [...new Set(hosts.map((host) => nameOf(host.at)))];
-  if (!next.length && switches.length) {
-    const count = (name) => links.filter((link) => link.ends.some((end) => nameOf(end) === name)).length;
-    const least = Math.min(...switches.map((each) => count(each.name)));
-    next = switches.filter((each) => count(each.name) === least).map((each) => each.name);
-  }
+  const names = switches.map((each) => each.name);
+  const linked = (name) => links.filter((link) => link.ends.some((end) => nameOf(end) === name)).length;
+  const housed = (name) => hosts.filter((host) => nameOf(host.at) === name).length;
+  const most = Math.max(0, ...names.map(housed)), fewest = Math.min(...names.map(linked));
+  let next = names.filter((name) => housed(name) > 0 && housed(name) >= linked(name));
+  if (!next.length) next = names.filter((name) => (most ? housed(name) === most : linked(name) === fewest));
   for (let n = 0; next.length; n += 1) {
     next.forEach((name) => level.set(name, n));
     next = [...new Set(links.flatMap((link) => {
