@@ -838,11 +838,18 @@ class JobWay(Answer):
 
 
 class SlotRange(Answer):
-    """Slot versions that a job leases in a switch: `count` from `first` on."""
+    """Slot versions that a job leases in a switch: `count` from `first` on.
+
+    contributions: how many of the `members` contributions to a sum are in some of the versions, at even distances; all
+    in one whose sum is complete. Empty if the switch was not read: BMv2 does not show them, and at most 256 versions of
+    a switch are read.
+    """
 
     switch: str
     first: NonNegative
     count: NonNegative
+    members: NonNegative = 0
+    contributions: tuple[int, ...] = ()
 
 
 class OverviewJob(Answer):

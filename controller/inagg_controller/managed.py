@@ -3,7 +3,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -11,7 +11,7 @@ from inagg_contract.counters import EDGE_REFUSALS, JOB_PACKETS, RESULTS_SENT
 from inagg_controller.connection import Connection
 from inagg_controller.errors import InvalidRequestError
 from inagg_controller.fabric.topology import SwitchNode
-from inagg_controller.switch.client import Count, Switch
+from inagg_controller.switch.client import Count, SlotVersion, Switch
 from inagg_controller.switch.loss import LossChange, Losses
 
 _T = TypeVar("_T")
@@ -61,6 +61,10 @@ class ManagedSwitch:
     def read_displaced(self) -> Mapping[tuple[int, bool], Count]:
         """See Switch.read_displaced. On the switch's thread."""
         return self.switch.read_displaced()
+
+    async def read_slots(self, versions: Sequence[int]) -> Mapping[int, SlotVersion]:
+        """See Switch.read_slots. Raises SwitchError."""
+        return await self.connection.call(partial(self.switch.read_slots, versions))
 
     async def read(self, what: Callable[["ManagedSwitch"], _T]) -> _T:
         """What a method of this class reads. Raises SwitchError.

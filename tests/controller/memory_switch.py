@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from inagg_controller.errors import SwitchRefusedError, SwitchUnreachableError
-from inagg_controller.switch.client import Count
+from inagg_controller.switch.client import Count, SlotVersion
 from inagg_controller.switch.entries import Entity, MulticastGroup, TableEntry
 
 
@@ -13,7 +13,8 @@ class MemorySwitch:
     """Keeps the entities that are inserted. A test sees a batch, which the service sends from a thread, whole or not.
 
     refuse, refuse_removal: entities that are refused. away: every call fails. calls: each entity that was inserted,
-    modified or removed. refused: counters beside `started`. emit: gets what the controller sends; on_packet gives it a
+    modified or removed. refused: counters beside `started`. slots, hides_slots:
+    for read_slots. emit: gets what the controller sends; on_packet gives it a
     frame.
     """
 
@@ -29,6 +30,8 @@ class MemorySwitch:
         self.admitted: dict[tuple[int, int], Count] = {}
         self.displaced: dict[tuple[int, bool], Count] = {}
         self.refused: dict[str, dict[int, Count]] = {}
+        self.slots: dict[int, SlotVersion] = {}
+        self.hides_slots = False
         self.calls: list[tuple[str, Entity]] = []
         self.emit: Callable[[bytes], None] = lambda frame: None
         self.on_packet: Callable[[bytes], None] = lambda frame: None
@@ -96,6 +99,10 @@ class MemorySwitch:
     def read_displaced(self) -> Mapping[tuple[int, bool], Count]:
         self._check()
         return self.displaced
+
+    def read_slots(self, versions: Sequence[int]) -> Mapping[int, SlotVersion]:
+        self._check(self.hides_slots)
+        return {index: self.slots.get(index, SlotVersion(0, 0)) for index in versions}
 
     def close(self) -> None:
         pass

@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from inagg_controller.http.overviews import Overviews
 from inagg_controller.logs import RecentLines
-from inagg_controller.switch.client import Count
+from inagg_controller.switch.client import Count, SlotVersion
 from tests.controller.launching import Launcher, read_line
 from tests.controller.memory_switch import MemorySwitch
 from tests.controller.serving import (
@@ -51,7 +52,8 @@ def test_an_overview_has_jobs_ranks_slots_and_traffic(serving: Serving, memory_s
         "s1",
         0.5,
     )
-    assert job["leases"] == [{"switch": "s1", "first": 0, "count": 8}]
+    (lease,) = job["leases"]
+    assert (lease["switch"], lease["first"], lease["count"]) == ("s1", 0, 8)
     assert [(way["title"], way["reason"], way["ago_s"]) for way in job["ways"]] == [("s1", "", 0.5)]
     first, second = job["ranks"]
     assert (first["at"], first["state"], first["heartbeat_age_s"], first["bytes"]) == (
@@ -66,6 +68,42 @@ def test_an_overview_has_jobs_ranks_slots_and_traffic(serving: Serving, memory_s
     assert found["ports"] == [
         {"switch": "s1", "port": 1, "received": 100, "results_sent": 0},
         {"switch": "s1", "port": 2, "received": 200, "results_sent": 0},
+    ]
+
+
+def test_an_overview_has_what_slots_hold(serving: Serving, memory_switch: MemorySwitch) -> None:
+    async def body() -> Any:
+        async with serving() as (client, service, _):
+            epoch = service.jobs.job(await start_job(client)).placement.epoch
+            memory_switch.slots = {
+                0: SlotVersion(epoch, 0b11),
+                1: SlotVersion(epoch, 0b10),
+                2: SlotVersion(epoch - 1, 1),
+            }
+            return (await client.get("/overview")).json()["jobs"][0]["leases"]
+
+    (lease,) = run(body)
+    assert (lease["members"], lease["contributions"]) == (2, [2, 1, 0, 0, 0, 0, 0, 0])
+
+
+def test_a_switch_that_hides_its_slots_is_asked_once(
+    serving: Serving, memory_switch: MemorySwitch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    memory_switch.hides_slots = True
+
+    async def body() -> Any:
+        async with serving() as (client, service, _):
+            await start_job(client)
+            found = Overviews(service, RecentLines())
+            for _ in range(2):
+                found._made_at.clear()  # as if a second had passed
+                overview = await found.latest(operators=True)
+            return overview.jobs[0].leases[0].contributions
+
+    assert run(body) == ()
+    assert [each.message for each in caplog.records if "does not show its slots" in each.message] == [
+        "switch s1 does not show its slots: the switch is full"
     ]
 
 

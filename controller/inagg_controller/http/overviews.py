@@ -5,6 +5,7 @@ An overview is made when somebody asks, and serves all who ask within a second.
 """
 
 import asyncio
+import logging
 import math
 import time
 from collections import Counter
@@ -26,24 +27,31 @@ from inagg_contract.documents import (
     SlotRange,
     Waits,
 )
+from inagg_controller.errors import SwitchError, SwitchRefusedError
 from inagg_controller.http.health_documents import health_of
 from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.leases import Lease
 from inagg_controller.logs import Line, RecentLines
 from inagg_controller.service import Service
-from inagg_controller.switch.client import Count
+from inagg_controller.switch.client import Count, SlotVersion
 from inagg_controller.switch.entries import Member
 
+_log = logging.getLogger(__name__)
+
 INTERVAL_S = 1.0
+_MOST_VERSIONS = 256  # of slots, of a switch
 _READ_S = 2.0  # a switch that takes longer is left out
 _ACTIVE = ("joining", "running", "changing")
 _MOST_ENDED = 20  # jobs
 
 
 class _Counts(NamedTuple):
-    """What switches have counted. traffic: switch -> counter -> port; admitted: switch -> (job, member)."""
+    """What switches have counted. traffic: switch -> counter -> port; admitted: switch -> (job, member).
+    slots: what they hold, switch -> index of a slot version."""
 
     traffic: Mapping[str, Mapping[str, Mapping[int, Count]]]
     admitted: Mapping[str, Mapping[tuple[int, int], Count]]
+    slots: Mapping[str, Mapping[int, SlotVersion]]
 
 
 class Overviews:
@@ -55,6 +63,7 @@ class Overviews:
         self._making = asyncio.Lock()
         self._made: dict[bool, Overview] = {}  # by whether it is the operator's
         self._made_at: dict[bool, float] = {}
+        self._hidden: set[str] = set()  # switches that do not show their slots
 
     async def latest(self, *, operators: bool) -> Overview:
         """An overview of the last second, without the log. operators: with all that the operator may read."""
@@ -89,7 +98,7 @@ class Overviews:
         return Overview.model_construct(
             **known,
             health=health_of(service),
-            jobs=tuple(_job(service, job, counts.admitted) for job in _shown(service)),
+            jobs=tuple(_job(service, job, counts) for job in _shown(service)),
             hosts=tuple(
                 OverviewHost.model_construct(name=host.name, ip=format_ip(host.ip), at=str(host.place))
                 for host in service.topology.hosts
@@ -102,14 +111,57 @@ class Overviews:
         counts = self._service.counts
         try:
             async with asyncio.timeout(_READ_S):
-                return _Counts(*await asyncio.gather(counts.traffic(), counts.admitted()))
+                return _Counts(*await asyncio.gather(counts.traffic(), counts.admitted(), self._slots()))
         except TimeoutError:
-            return _Counts({}, {})
+            return _Counts({}, {}, {})
+
+    async def _slots(self) -> Mapping[str, Mapping[int, SlotVersion]]:
+        """What some slot versions of running jobs hold, at the connected switches that show it."""
+        wanted: dict[str, list[Lease]] = {}
+        for job in self._service.jobs.jobs.values():
+            for name, lease in job.placement.leases.items() if job.state == "running" else ():
+                wanted.setdefault(name, []).append(lease)
+        found = {}
+
+        async def read_at(name: str, leases: Sequence[Lease]) -> None:
+            managed = self._service.switches[name]
+            versions = [index for lease in leases for index in _sampled(lease, _MOST_VERSIONS // len(leases))]
+            try:
+                if managed.connected and name not in self._hidden:
+                    found[name] = await managed.read_slots(versions)
+            except SwitchRefusedError as error:
+                self._hidden.add(name)
+                _log.info("switch %s does not show its slots: %s", name, error)
+            except SwitchError as error:
+                _log.debug("switch %s: its slots could not be read: %s", name, error)
+
+        await asyncio.gather(*(read_at(name, leases) for name, leases in wanted.items()))
+        return found
 
 
 def _with_log(found: Overview, lines: Sequence[Line]) -> Overview:
     log = (LogLine.model_construct(at=line.at, level=line.level, text=line.text) for line in lines)
     return found.model_copy(update={"log": tuple(log)})
+
+
+def _sampled(lease: Lease, most: int) -> range:
+    """Slot versions of a lease at even distances, at most so many."""
+    return range(lease.base, lease.base + lease.size, -(-lease.size // most)) if most else range(0)
+
+
+def _range(job: Job, switch: str, lease: Lease, slots: Mapping[int, SlotVersion]) -> SlotRange:
+    epoch, members = job.placement.epoch, job.placement.tree.by_name[switch].members
+    return SlotRange.model_construct(
+        switch=switch,
+        first=lease.base,
+        count=lease.size,
+        members=members,
+        contributions=tuple(
+            version.members.bit_count() if version.epoch == epoch else 0
+            for index, version in sorted(slots.items())
+            if lease.base <= index < lease.base + lease.size
+        ),
+    )
 
 
 def _shown(service: Service) -> list[Job]:
@@ -119,7 +171,7 @@ def _shown(service: Service) -> list[Job]:
     return [*(job for job in jobs if job.state in _ACTIVE), *ended[-_MOST_ENDED:]]
 
 
-def _job(service: Service, job: Job, admitted: Mapping[str, Mapping[tuple[int, int], Count]]) -> OverviewJob:
+def _job(service: Service, job: Job, counts: _Counts) -> OverviewJob:
     placement = job.placement
     leases = {} if placement.freed else placement.leases
     return OverviewJob.model_construct(
@@ -146,11 +198,8 @@ def _job(service: Service, job: Job, admitted: Mapping[str, Mapping[tuple[int, i
             )
             for way in job.ways
         ),
-        leases=tuple(
-            SlotRange.model_construct(switch=name, first=lease.base, count=lease.size)
-            for name, lease in leases.items()
-        ),
-        ranks=tuple(_ranks(service, job, admitted)),
+        leases=tuple(_range(job, name, lease, counts.slots.get(name, {})) for name, lease in leases.items()),
+        ranks=tuple(_ranks(service, job, counts.admitted)),
     )
 
 

@@ -215,7 +215,7 @@ function showSlots(overview) {
     }
     const used = pool - each.free_slot_versions;
     const text = `${each.name}: ${used.toLocaleString("en")} of ${pool.toLocaleString("en")} slot versions leased${shared ? `, ${shared.toLocaleString("en")} slots shared` : ""}`;
-    parts.push(element("div", { class: "slots" }, text, svg));
+    parts.push(element("div", { class: "slots" }, text, svg, ...jobs.map((job) => heat(job, each.name))));
   }
   at("slots-part").hidden = !parts.length;
   fill(at("slots"), parts);
@@ -224,6 +224,21 @@ function showSlots(overview) {
   entries.push(["cell", "free"]);
   if (overview.health.shared_slots) entries.push(["cell shared", "shared by jobs"]);
   fill(at("slots-legend"), entries.map(([kind, text]) => element("li", {}, square(kind), text)));
+}
+
+/** What some of a job's slot versions in a switch hold; null if it is not known. */
+function heat(job, name) {
+  const lease = job.leases.find((each) => each.switch === name);
+  if (!lease?.contributions.length) return null;
+  const { contributions, members } = lease;
+  const count = (test) => contributions.filter(test).length;
+  const svg = element("svg", { viewBox: `0 0 ${ROW * 10} ${Math.ceil(contributions.length / ROW) * 10}`, role: "img", "aria-label": `What slots of ${titled(job)} hold in ${name}` },
+    ...contributions.map((each, n) => element("rect", {
+      x: 10 * (n % ROW) + 0.5, y: 10 * Math.floor(n / ROW) + 0.5, width: 9, height: 9,
+      class: each ? `cell ${colour(job.id)}` : "cell", "fill-opacity": each ? (0.15 + 0.85 * (each / members) ** 2).toFixed(2) : "1",
+    }, element("title", {}, `${each} of ${members} contributions`))));
+  const texts = [`${count((each) => each === members)} complete`, `${count((each) => each > 0 && each < members)} summing`, `${count((each) => !each)} not used yet`];
+  return element("div", { class: "heat" }, `${titled(job)}, ${contributions.length} of ${lease.count} versions: ${texts.join(", ")}`, svg);
 }
 
 // --- jobs

@@ -22,6 +22,7 @@ from inagg_controller.switch.entries import ADMISSION, DISPLACEMENT, Entity, Mul
 from inagg_controller.switch.program import Program
 from inagg_controller.switch.session import Session, probe, taken, translated
 from inagg_controller.tls import SwitchTls
+from inagg_p4runtime.registers import find, registers_of
 
 _context_lock = threading.Lock()  # of sh.context
 sh.global_options["verbose"] = False
@@ -32,6 +33,13 @@ class Count(NamedTuple):
 
     packets: int
     bytes: int
+
+
+class SlotVersion(NamedTuple):
+    """What a slot version holds (docs/protocol.md, 5.2). members: a bit for each contribution that is in it."""
+
+    epoch: int
+    members: int
 
 
 class Switch(Protocol):
@@ -85,6 +93,9 @@ class Switch(Protocol):
 
     def read_displaced(self) -> Mapping[tuple[int, bool], Count]:
         """(job, whether its sum had expired; else it was evicted) -> the contributions that took a slot from it."""
+
+    def read_slots(self, versions: Sequence[int]) -> Mapping[int, SlotVersion]:
+        """What some slot versions hold, by index. BMv2 refuses it. The packets of a sum may change them meanwhile."""
 
     def close(self) -> None:
         """End the connection, if there is one."""
@@ -245,6 +256,22 @@ class P4RuntimeSwitch:
                     one, other = (int.from_bytes(key[number], "big") for number in fields)
                     counts[one, other] = Count(cell.data.packet_count, cell.data.byte_count)
         return counts
+
+    def read_slots(self, versions: Sequence[int]) -> Mapping[int, SlotVersion]:
+        """See Switch."""
+        known = registers_of(self._program.p4info)
+        try:
+            epochs, members = find(known, "slot_epoch"), find(known, "slot_members")
+        except KeyError as error:
+            raise SwitchRefusedError(str(error)) from None
+        found: dict[int, dict[int, int]] = {epochs.id: {}, members.id: {}}
+        with self._connected() as client:
+            entries = [register.entry(index) for register in (epochs, members) for index in versions]
+            for cell in client.read_registers(entries) if entries else ():
+                found[cell.register_id][cell.index] = int.from_bytes(cell.value, "big")
+        return {
+            index: SlotVersion(epoch, found[members.id][index]) for index, epoch in found[epochs.id].items()
+        }
 
     def close(self) -> None:
         """See Switch."""

@@ -30,7 +30,7 @@ from inagg_controller.errors import (
 )
 from inagg_controller.switch.program import Program
 from inagg_controller.tls import SwitchTls
-from inagg_p4runtime.cells import CounterCell, read_counters
+from inagg_p4runtime.cells import CounterCell, RegisterCell, read_counters, read_registers
 from inagg_p4runtime.names import THREADS
 
 # Higher than the shell's default of (1, 0), so that a shell that a person attaches becomes a backup. Fixed, so that a
@@ -180,6 +180,10 @@ class Session(P4RuntimeClient):  # type: ignore[misc]
     def read_counters(self, entries: Iterable[Any]) -> Iterator[CounterCell]:
         """Read cells of indexed counters in one request."""
         return read_counters(self._limited_channel, self.device_id, entries)
+
+    def read_registers(self, entries: Iterable[Any]) -> Iterator[RegisterCell]:
+        """Read cells of registers in one request."""
+        return read_registers(self._limited_channel, self.device_id, entries)
 
     def end(self) -> None:
         """Close the stream; cancel it if the server does not close its side in time."""

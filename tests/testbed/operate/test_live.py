@@ -123,6 +123,10 @@ def test_the_page_shows_a_training_and_how_it_outlives_its_switch(
     wait_until(shows_sums, "it shows both ranks' sums", MOST_S)
     wait_until(lambda: has(window, ".job .what", "on s1"), "the switch sums", MOST_S)
     assert has(window, ".cell.j1 title", "job 1 (digits.py), running")
+    wait_until(
+        lambda: has(window, ".heat", "job 1 (digits.py), 256 of 256 versions"), "it shows slots", MOST_S
+    )
+    wait_until(lambda: has(window, ".heat title", "2 of 2 contributions"), "sums are complete", MOST_S)
     assert len(window.run("return [...document.querySelectorAll('#fabric .wire.busy')]")) == 2
     assert window.run("return document.documentElement.scrollWidth <= window.innerWidth")
     window.picture(tmp_path / "running.png")
