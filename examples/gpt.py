@@ -68,10 +68,15 @@ class GPT(nn.Module):
         return logits
 
 
+def pieces_of(text: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    """Random pieces of the text, (BATCH, CONTEXT + 1)."""
+    starts = torch.randint(len(text) - CONTEXT - 1, (BATCH,), generator=draw)
+    return torch.stack([text[start : start + CONTEXT + 1] for start in starts.tolist()])
+
+
 def loss_of(model: nn.Module, text: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     """Cross entropy, in nats a byte, of one batch of random pieces of the text."""
-    starts = torch.randint(len(text) - CONTEXT - 1, (BATCH,), generator=draw)
-    pieces = torch.stack([text[start : start + CONTEXT + 1] for start in starts.tolist()])
+    pieces = pieces_of(text, draw)
     return F.cross_entropy(model(pieces[:, :-1]).flatten(0, 1), pieces[:, 1:].flatten())
 
 

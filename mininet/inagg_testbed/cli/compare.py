@@ -61,6 +61,13 @@ def compare(
     repeat: Annotated[
         int, typer.Option(min=1, help="Trainings of each; a model has another seed each time.")
     ] = 1,
+    mesh: Annotated[
+        str | None,
+        typer.Option(
+            metavar="dp=2,tp=2,pp=2",
+            help="Of gpt: how many ranks are data, tensor and pipeline parallel. Each group of the mesh has a row.",
+        ),
+    ] = None,
     until: Annotated[
         str | None,
         typer.Option(
@@ -90,8 +97,10 @@ def compare(
     """
     with errors_explained():
         from inagg_testbed.bench.allreduce import gloo_path
+        from inagg_testbed.compare import groups
         from inagg_testbed.compare.diagnosis import diagnoses
-        from inagg_testbed.compare.figures import HEADER, table
+        from inagg_testbed.compare.figures import HEADER, group_table, table
+        from inagg_testbed.compare.mesh import Mesh
         from inagg_testbed.compare.page import contents
         from inagg_testbed.compare.plan import MODELS, Compare, Until
         from inagg_testbed.compare.prediction import payoffs, predictions
@@ -100,6 +109,9 @@ def compare(
         from inagg_testbed.report.page import write_report
         from inagg_testbed.report.record import Record
 
+        on_mesh = None if mesh is None else Mesh.parse(mesh)
+        if on_mesh is not None and workers is None and topology == STAR:
+            workers = on_mesh.ranks
         fabric = chosen_fabric(topology, workers, rank_order, uplink)
         known = MODELS.get(model)
         program = () if known is not None else _program(model, arguments or [])
@@ -123,6 +135,7 @@ def compare(
             repeats=repeat,
             seed=1 if seed is None else seed,
             until=None if until is None else Until.parse(until, None if known is None else known.quality),
+            mesh=on_mesh,
         )
         folder = Folder(results, what)
         left = missing(what, folder)
@@ -156,6 +169,8 @@ def compare(
         print_table(
             console, f"{what.title}: {fabric.size} workers, {topology}, {link}", HEADER, table(figures)
         )
+        if rows := group_table(figures):
+            print_table(console, "groups of the mesh", groups.HEADER, rows)
         for diagnosis in diagnoses(figures):
             console.print(f"{diagnosis}\n  {diagnosis.remedy}", highlight=False, soft_wrap=True)
         for text in (*predictions(figures), *payoffs(figures)):

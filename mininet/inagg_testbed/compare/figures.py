@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from inagg_testbed.compare import groups as groups_of_mesh
+from inagg_testbed.compare.groups import GroupFigures, group_figures
 from inagg_testbed.compare.plan import Compare, Until
 from inagg_testbed.compare.surroundings import NOTHING_SEEN, Surroundings
 from inagg_testbed.compare.timeline import StepTimeline, read_steps, typical
@@ -139,6 +141,7 @@ class RunFigures(_Document):
         description="seconds until the target of --until; null: not reached, or none"
     )
     weights: list[str] = Field(description="hashes of the weights in which ranks have ended")
+    groups: list[GroupFigures] = Field(default=[], description="of a mesh; else empty")
     links: list[Link]
     timeline: StepTimeline | None = Field(
         default=None, description="one of the last steps; null: the ranks have none in common"
@@ -227,7 +230,8 @@ def summarise(
             f"{way}: the program did fewer than two steps: no optimizer of torch.optim has called step twice"
         )
     weights = sorted({digest for event in ends for digest in event["weights"]})
-    if compare.model is not None and len(weights) > 1 and not way.exchanges_weights:
+    parts = 1 if compare.mesh is None else compare.mesh.parts
+    if compare.model is not None and len(weights) > parts and not way.exchanges_weights:
         raise WrongResultError(f"{way}: the ranks ended with {len(weights)} different sets of weights")
     clock, judged = 0.0, []
     seconds = [0.0]  # of rank 0's clock after each step
@@ -239,13 +243,18 @@ def summarise(
             judged.append((event["steps"], clock, event["value"]))
     losses = [_mean(found) for _, found in sorted(values_by_step(steps, "step", "loss").items())]
     groups = {rank: event for rank, event in events if event["event"] == "group"}
+    of_mesh = [event["groups"] for _, event in events if event["event"] == "groups"]
     rtts = [event["least_rtt_s"] for event in groups.values() if event["least_rtt_s"] is not None]
     steps = _whole_periods(steps, way.period)
     slowest = [max(each) for _, each in sorted(values_by_step(steps, "step", "seconds").items())]
     switch_rtts = [rtt for event in groups.values() if (rtt := event.get("switch_rtt_s"))]
     sums = max((event["sums"] for event in groups.values()), default=0) / len(seconds[1:])
-    theory, element_bytes = way.theory(compare.fabric.size, compare.racks)
     elements = max((event["elements"] for event in begins), default=0)
+    if compare.mesh is None:
+        theory, element_bytes = way.theory(compare.fabric.size, compare.racks)
+        theory_bytes, theory_steps = theory.share * element_bytes * elements, theory.steps
+    else:
+        theory_bytes, theory_steps = groups_of_mesh.theory(of_mesh, way, len(seconds[1:]))
     by_rank = {rank: [event for other, event in steps if other == rank] for rank, _ in steps}
     return RunFigures(
         way=way.text,
@@ -267,14 +276,17 @@ def summarise(
             for own in by_rank.values()
             for way_ in ("sent", "received")
         ),
-        theory_bytes=theory.share * element_bytes * elements,
-        theory_steps=theory.steps,
+        theory_bytes=theory_bytes,
+        theory_steps=theory_steps,
         sums=sums,
         least_rtt_ms=1e3 * min(rtts) if rtts else None,
         resent=statistics.fmean(event["resent"] for event in groups.values()) if groups else 0.0,
         resent_packets=sum(event.get("resent_packets", 0) for event in groups.values()),
         timeouts=max((event.get("timeouts", 0) for event in groups.values()), default=0) / len(seconds[1:]),
-        late=[_late(one, by_rank, sums) for one in (groups[0]["late"] if 0 in groups else ())],
+        late=[
+            _late(one, by_rank, sums)
+            for one in (groups[0]["late"] if 0 in groups and compare.mesh is None else ())
+        ],
         shares=_mean_shares([event["shares"] for event in groups.values() if event["shares"]]),
         switch_rtt_ms=min((1e3 * rtt for rtt in switch_rtts), default=None),
         serving_ran_ms=_mean_ms(groups.values(), "ran_s", len(seconds[1:])),
@@ -293,6 +305,7 @@ def summarise(
         if compare.until is None
         else _reached(compare.until, compare.model, judged, losses, seconds),
         weights=weights,
+        groups=group_figures(of_mesh, len(seconds[1:])),
         links=[_link(each, around.queues.get((each.lower, each.upper))) for each in around.links],
         timeline=typical(
             {rank: read_steps(event["steps"]) for rank, event in events if event["event"] == "spans"}
@@ -383,6 +396,11 @@ def _reached(
         if len(recent) == _SMOOTH and until.quality.reached(statistics.fmean(recent), until.value):
             return seconds[min(end, len(seconds) - 1)]
     return None
+
+
+def group_table(comparison: ComparisonFigures) -> list[tuple[str, ...]]:
+    """What the groups of a mesh do, of each architecture's first training, with the columns of `groups.HEADER`."""
+    return [(way, *group.row) for way in comparison.ways for group in comparison.of(way)[0].groups]
 
 
 HEADER = (

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from inagg_testbed.compare.diagnosis import diagnoses
-from inagg_testbed.compare.figures import HEADER, ComparisonFigures, Interval, RunFigures, table
+from inagg_testbed.compare.figures import (
+    HEADER,
+    ComparisonFigures,
+    Interval,
+    RunFigures,
+    group_table,
+    table,
+)
+from inagg_testbed.compare.groups import HEADER as GROUP_HEADER
 from inagg_testbed.compare.plan import MODELS
 from inagg_testbed.compare.prediction import PREDICTED, payoffs, predictions
 from inagg_testbed.compare.timeline import pictures
@@ -73,7 +81,7 @@ def contents(runs: Sequence[Run]) -> Page:
             Section(
                 "What limits a step", [Text(one.run.named(text)) for one in found for text in _limits(one)]
             ),
-            Section("What theory predicts", list(_predicted(found))),
+            *_predicted(found),
             *_timelines([pair for one in found for pair in one.first]),
             Section("Training", _curves([pair for one in found for pair in one.first])),
             Section("Bytes on each link", [_fabric(one) for one in found]),
@@ -140,11 +148,14 @@ def _limits(one: _Comparison) -> Iterator[str]:
         yield f"{diagnosis}. What helps most: {diagnosis.remedy}." if diagnosis.causes else f"{diagnosis}."
 
 
-def _predicted(found: Sequence[_Comparison]) -> Iterator[Part]:
+def _predicted(found: Sequence[_Comparison]) -> Iterator[Section]:
     rows = [(one.run.named(each.way), *each.row) for one in found for each in predictions(one.figures)]
-    yield Table.of_texts("A step, by theory and as measured", ("with", *PREDICTED), rows, texts=["with"])
-    for one in found:
-        yield from (Text(f"{one.run.named(text)}.") for text in payoffs(one.figures))
+    if rows:
+        table = Table.of_texts(
+            "A step, by theory and as measured", ("with", *PREDICTED), rows, texts=["with"]
+        )
+        texts = [Text(f"{one.run.named(text)}.") for one in found for text in payoffs(one.figures)]
+        yield Section("What theory predicts", [table, *texts])
 
 
 def _result_parts(found: Sequence[_Comparison]) -> list[Part]:
@@ -154,8 +165,11 @@ def _result_parts(found: Sequence[_Comparison]) -> list[Part]:
         *HEADER,
     ]
     rows = [[*([one.run.name] if several else []), *row] for one in found for row in table(one.figures)]
+    of_groups = [(one.run.named(way), *row) for one in found for way, *row in group_table(one.figures)]
+    titles = ("with", "group", "what", "path")
     return [
         Table.of_texts("Each architecture", header, rows, texts=["with"], best=_BEST),
+        *([Table.of_texts("Groups of the mesh", GROUP_HEADER, of_groups, texts=titles)] if of_groups else []),
         _steps([(one.run.named(way), one.figures.of(way)) for one in found for way in one.figures.ways]),
     ]
 

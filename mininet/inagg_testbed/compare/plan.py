@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from inagg_testbed.compare.mesh import Mesh
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network.fabric import Fabric
@@ -101,9 +102,12 @@ class Compare:
     repeats: int = 1
     seed: int = 1
     until: Until | None = None
+    mesh: Mesh | None = None
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError."""
+        if self.mesh is not None:
+            self._check_mesh(self.mesh)
         if len({way.text for way in self.ways}) < len(self.ways):
             raise ConfigurationError("--with names an architecture twice")
         for way in self.ways:
@@ -113,6 +117,19 @@ class Compare:
             except ValueError as error:
                 raise ConfigurationError(f"--with {error}") from None
 
+    def _check_mesh(self, mesh: Mesh) -> None:
+        if self.model != "gpt":
+            raise ConfigurationError("--mesh is for --model gpt; a program makes a mesh itself")
+        if mesh.ranks != self.fabric.size:
+            raise ConfigurationError(
+                f"--mesh {mesh} has {mesh.ranks} ranks, and there are {self.fabric.size} hosts"
+            )
+        for way in self.ways:
+            if way.backend is None and not way.gloo_sums:
+                raise ConfigurationError(
+                    f"--with {way}: on a mesh only ring and inagg sum for each of its groups"
+                )
+
     @property
     def racks(self) -> tuple[tuple[int, ...], ...]:
         """The ranks below each leaf."""
@@ -121,7 +138,9 @@ class Compare:
     @property
     def title(self) -> str:
         """What is trained."""
-        return self.model or " ".join((Path(self.program[0]).name, *self.program[1:]))
+        if self.model is not None:
+            return self.model if self.mesh is None else f"{self.model} on {self.mesh}"
+        return " ".join((Path(self.program[0]).name, *self.program[1:]))
 
     def settings(self) -> dict[str, object]:
         """What makes results comparable: a folder has those of one such comparison."""
@@ -138,6 +157,7 @@ class Compare:
             "uplink": None if self.fabric.is_star else self.uplink_name or self.link_name,
             "mtu": self.mtu,
             "impair": list(self.impair),
+            "mesh": None if self.mesh is None else str(self.mesh),
             "steps": self.steps,
             "seed": self.seed,
             "until": None if self.until is None else str(self.until),

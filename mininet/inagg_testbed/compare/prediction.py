@@ -143,8 +143,10 @@ def _header_share(way: Way, mtu: int) -> float:
 
 
 def models(comparison: ComparisonFigures) -> Iterator[Model]:
-    """Of each architecture's first training."""
+    """Of each architecture's first training; none on a mesh, whose groups have sizes of their own."""
     settings = comparison.settings
+    if settings.get("mesh") is not None:
+        return
     for way in comparison.ways:
         run = comparison.of(way)[0]
         setting = Setting(
@@ -161,10 +163,10 @@ def predictions(comparison: ComparisonFigures) -> list[Prediction]:
 def payoffs(comparison: ComparisonFigures) -> Iterator[str]:
     """For each inagg of a comparison, on which links, with how many workers and for which models it is 1.1 times as
     fast as the first architecture. One of these changes, the others are those of the comparison."""
-    first, *others = models(comparison)
-    for other in others:
+    found = list(models(comparison))
+    for other in found[1:]:
         if Way.parse(other.prediction().way).backend is not None:
-            yield _payoff(first, other, star=comparison.settings["topology"] == STAR)
+            yield _payoff(found[0], other, star=comparison.settings["topology"] == STAR)
 
 
 def _payoff(first: Model, other: Model, *, star: bool) -> str:

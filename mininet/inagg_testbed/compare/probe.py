@@ -93,8 +93,9 @@ class Probe:
         self._spans = spans.start()
         self._tallies: set[Tally] = set()
         self._last: Reading | None = None
-        # Of the group, the TCP connections and the threads, at the first step.
-        self._before: tuple[Mapping[str, Any], tuple[int, int], int, Threads] | None = None
+        self._groups: Mapping[str, Any] = {}
+        # Of groups, the TCP connections and the threads, at the first step.
+        self._before: tuple[list[Mapping[str, Any]], tuple[int, int], int, Threads] | None = None
         self._steps = 0
         self._loss: torch.Tensor | None = None
         self._models: list[DistributedDataParallel] = []
@@ -230,7 +231,8 @@ class Probe:
         self._spans.end_step(now.seconds)
         if self._last is None:
             self._check_program()
-            self._before = self._group().stats(), sent_segments(), tcp_timeouts(), _other_threads()
+            stats = [group.stats() for group in self._measured()]
+            self._before = stats, sent_segments(), tcp_timeouts(), _other_threads()
             self._log.write("begin", elements=sum(_elements(model) for model in self._models))
         else:
             step = now.since(self._last, self._skipped)
@@ -263,6 +265,14 @@ class Probe:
 
         torch.Tensor.backward = noting  # type: ignore[assignment, method-assign]
 
+    def note_loss(self, loss: torch.Tensor | None) -> None:
+        """Of the step that ends next, for a model whose loss does not go backward by itself."""
+        self._loss = loss
+
+    def name_groups(self, groups: Mapping[str, Any]) -> None:
+        """Groups whose calls are reported by name. The first is the model's."""
+        self._groups = groups
+
     def _loss_of_step(self) -> float | None:
         return None if self._loss is None else float(self._loss)
 
@@ -277,15 +287,19 @@ class Probe:
         """That of the model, else the world."""
         return self._models[0].process_group if self._models else dist.group.WORLD
 
+    def _measured(self) -> list[Any]:
+        return list(self._groups.values()) or [self._group()]
+
     def _report(self) -> None:
-        """Write what the group has seen since the first step, once."""
+        """Write what the groups have seen since the first step, once."""
         if self._before is None:
             return
         (stats, (segments, again), timeouts, threads), self._before = self._before, None
-        group = self._group()
-        group.catch_up()
-        figures = Stats(group.stats)
-        since = difference(stats, figures)
+        groups = []
+        for before, group in zip(stats, self._measured(), strict=True):
+            group.catch_up()
+            groups.append(difference(before, Stats(group.stats)))
+        since = max(groups, key=lambda each: _reduced(each, "seconds"))
         all_segments, all_again = sent_segments()
         tcp = (all_again - again) / max(all_segments - segments, 1)
         own = since["retransmits"] / max(since["packets_sent"], 1) if "packets_sent" in since else 0.0
@@ -293,13 +307,20 @@ class Probe:
             "group",
             shares=explain_figures(since).shares,
             late=late_ranks(since.get("waits", {})),
-            sums=sum(call["ended"] for kind, call in since["calls"].items() if kind in REDUCTIONS),
+            sums=sum(_reduced(each, "ended") for each in groups),
             resent=max(tcp, own),
             resent_packets=all_again - again + since.get("retransmits", 0),
             least_rtt_s=_least_rtt_s(),
             timeouts=tcp_timeouts() - timeouts,
             switch_rtt_s=since.get("least_rtt_s"),
             serving=asdict(busiest(threads, _other_threads())),
+        )
+        self._log.write(
+            "groups",
+            groups=[
+                {"name": name, "ranks": group.size(), "path": since["path"], "calls": since["calls"]}
+                for (name, group), since in zip(self._groups.items(), groups, strict=bool(self._groups))
+            ],
         )
         self._log.write("spans", steps=self._spans.steps())
 
@@ -353,6 +374,11 @@ def _processor_times() -> tuple[float, float]:
     except FileNotFoundError:
         return time.thread_time(), 0.0
     return int(ran) / 1e9, int(queued) / 1e9
+
+
+def _reduced(figures: Mapping[str, Any], name: str) -> float:
+    """A figure of the reductions of a group."""
+    return float(sum(call[name] for kind, call in figures["calls"].items() if kind in REDUCTIONS))
 
 
 def _elements(model: torch.nn.Module) -> int:

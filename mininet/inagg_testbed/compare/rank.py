@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from inagg_testbed.compare.mesh import Mesh
 from inagg_testbed.compare.probe import Probe
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.events import EventLog
@@ -25,15 +26,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--target", type=float)
     parser.add_argument("--judge-every", type=int)
+    parser.add_argument("--mesh", type=Mesh.parse)
     parser.add_argument("program", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     way, log = Way.parse(arguments.way), EventLog(arguments.events)
     probe = Probe(log, way, arguments.racks)
     probe.install()
     if arguments.model is not None:
-        from inagg_testbed.compare import models  # with scikit-learn, which programs may do without
+        from inagg_testbed.compare import hybrid, models  # with scikit-learn, which programs may do without
 
-        models.train(arguments, probe, log, lockstep=way.in_lockstep)
+        if arguments.mesh is not None:
+            hybrid.train(arguments, probe, log)
+        else:
+            models.train(arguments, probe, log, lockstep=way.in_lockstep)
         probe.end()
         dist.destroy_process_group()
         return

@@ -148,4 +148,5 @@ def _command(compare: Compare, way: Way, seed: int) -> list[str]:
         return [*command, "--", *compare.program]
     command += ["--model", compare.model, "--steps", str(compare.steps)]
     command += ["--judge-every", str(MODELS[compare.model].judge_every)]
+    command += [] if compare.mesh is None else ["--mesh", str(compare.mesh)]
     return [*command, *([] if compare.until is None else ["--target", str(compare.until.value)])]

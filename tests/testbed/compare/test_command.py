@@ -123,6 +123,28 @@ def test_a_training_ends_at_its_target_and_an_interrupted_comparison_goes_on(tmp
     assert "has a comparison with another mtu" in other.output.replace("\n", " ")
 
 
+def test_a_mesh_of_ranks_learns_as_data_parallel_ones(tmp_path: Path) -> None:
+    """Data x tensor x pipeline parallel, the same weights and batches: the same losses up to rounding."""
+    mesh = ["--mesh", "dp=2,tp=2,pp=2", *with_ways("ring", "inagg:32")]
+    plain = ["--workers", "2", *with_ways("ring")]
+    for name, options in (("mesh", mesh), ("plain", plain)):
+        settings = ["--model", "gpt", "--steps", "4", "--link", "unshaped"]
+        done = compare(tmp_path / name, *settings, *options)
+        assert done.exit_code == 0, done.output
+    (expected,) = read(tmp_path / "plain").runs
+    for run in read(tmp_path / "mesh").runs:
+        assert run.losses == pytest.approx(expected.losses, abs=2e-3)
+        assert run.quality == pytest.approx(expected.quality, abs=2e-3)
+        assert len(run.weights) == 4
+        found = {(group.name, group.kind): group for group in run.groups}
+        assert set(found) == {("dp", "all_reduce"), ("tp", "all_reduce"), ("pp", "send"), ("pp", "recv")}
+        # A stage's two blocks have four sums in each direction, for each of four parts of the batch.
+        assert found["tp", "all_reduce"].calls == 32
+        assert found["tp", "all_reduce"].path == ("switch" if run.way == "inagg:32" else "gloo")
+        assert found["pp", "send"].path == "gloo"
+        assert 1 < run.busiest_link_bytes / run.theory_bytes < 1.25
+
+
 def test_a_program_needs_no_change(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can be compared, and what is refused."""
 
+from dataclasses import replace
+
 import pytest
 
+from inagg_testbed.compare.mesh import Mesh
 from inagg_testbed.compare.plan import Quality, Until
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.errors import ConfigurationError
@@ -55,10 +58,13 @@ def test_names_in_files_differ() -> None:
 def test_only_asynchronous_servers_let_ranks_run_ahead() -> None:
     ahead = {
         name
-        for name in ("ring", "inagg:32", "server:sync", "server:async", "server:ssp=0", "gossip", "local:4")
+        for name in (
+            *("ring", "inagg:32", "server:sync", "server:async", "server:ssp=0", "server:leaves"),
+            *("gossip", "local:4"),
+        )
         if not Way.parse(name).in_lockstep
     }
-    assert ahead == {"server:async", "server:ssp=0"}
+    assert ahead == {"server:async", "server:ssp=0", "server:leaves"}
 
 
 def test_what_makes_no_sense_is_refused() -> None:
@@ -96,3 +102,34 @@ def test_a_target_is_an_accuracy_or_a_loss() -> None:
     ]:
         with pytest.raises(ConfigurationError, match=problem):
             Until.parse(text, of)
+
+
+def test_a_mesh_is_read_and_written() -> None:
+    mesh = Mesh.parse("pp=4, dp=3,tp=2")
+    assert (mesh.ranks, mesh.parts, mesh.shape) == (24, 8, (4, 3, 2))
+    assert Mesh.parse(str(mesh)) == mesh
+    assert Mesh.parse("dp=8") == Mesh(dp=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        *((text, "want such as dp=2") for text in ("", "dp", "dp=0", "dp=2,dp=2", "cp=2", "dp=2,", "dp=2.5")),
+        *((text, "tp is 1, 2 or 4") for text in ("tp=3", "tp=8")),
+        ("dp=2,pp=3", "pp is 1, 2 or 4"),
+    ],
+)
+def test_a_mesh_that_does_not_fit_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Mesh.parse(text)
+
+
+def test_a_mesh_has_a_rank_on_each_host_and_sums_by_ring_or_inagg() -> None:
+    four = replace(compared("ring", "inagg:16+ef"), model="gpt", mesh=Mesh(dp=2, tp=2))
+    assert (four.title, four.settings()["mesh"]) == ("gpt on dp=2,tp=2,pp=1", "dp=2,tp=2,pp=1")
+    with pytest.raises(ConfigurationError, match="has 8 ranks, and there are 4 hosts"):
+        replace(four, mesh=Mesh(dp=8))
+    with pytest.raises(ConfigurationError, match="for --model gpt"):
+        replace(four, model="linear")
+    with pytest.raises(ConfigurationError, match="--with gossip: on a mesh only ring and inagg"):
+        replace(compared("gossip"), model="gpt", mesh=Mesh(dp=2, tp=2))
