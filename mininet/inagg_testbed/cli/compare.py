@@ -174,7 +174,7 @@ def compare(
         for diagnosis in diagnoses(figures):
             console.print(f"{diagnosis}\n  {diagnosis.remedy}", highlight=False, soft_wrap=True)
         for text in (*predictions(figures), *payoffs(figures)):
-            console.print(text, highlight=False, soft_wrap=True)
+            console.print(str(text), highlight=False, soft_wrap=True)
         console.print(f"report: {report.resolve()}", highlight=False, soft_wrap=True)
 
 

@@ -107,7 +107,7 @@ def _of_others(run: RunFigures, rate_bps: int | None) -> Times:
         _add(found, late[0], ms, late[2])
     lossy = run.resent > LOSSY
     left -= (lost_ms := min(left, _TIMEOUT_MS * run.timeouts * _exposed(run)) if lossy else 0.0)
-    for name, (ms, detail) in _needs(run, rate_bps).items():
+    for name, ms, detail in _needs(run, rate_bps):
         left -= (ms := min(left, ms * _exposed(run)))
         _add(found, name, ms, detail)
     if lossy:
@@ -124,25 +124,27 @@ def _exposed(run: RunFigures) -> float:
     return parts.waited / parts.communication if parts.communication > 0 else 0.0
 
 
-def _needs(run: RunFigures, rate_bps: int | None) -> Times:
-    """How long a step's communication takes at least: its bytes, and its round trips. Links, switch and threads work on
-    the bytes at the same time, so the slowest of them counts."""
+def _needs(run: RunFigures, rate_bps: int | None) -> Iterator[tuple[str, float, str]]:
+    """What a step's communication needs, in ms: its bytes, and its round trips; then threads that wait for processors.
+
+    Links, switch and threads work on the bytes at the same time, so the slowest of them counts. While a thread waits, a
+    link may still be busy with what is queued, so this waiting explains only what is left.
+    """
     transfers: Times = {
-        "switch": (run.switch_ran_ms + run.switch_queued_ms, _of_switch(run)),
-        "processors": (run.serving_ran_ms + run.serving_queued_ms, ""),
+        "switch": (run.switch_ran_ms, _of_switch(run)),
+        "processors": (run.serving_ran_ms, ""),
     }
     if (link := _link_need(run, rate_bps)) is not None:
         transfers["link"] = link
     slowest = max(transfers, key=transfers.__getitem__)
-    needs = {slowest: transfers[slowest]}
+    yield slowest, *transfers[slowest]
     if run.least_rtt_ms:
         # gloo's receiver tells the sender where to put a message: each takes a round trip.
         trips = run.theory_steps * max(run.sums, 1)
-        needs["latency"] = (
-            trips * run.least_rtt_ms,
-            f" ({trips:.3g} round trips of {run.least_rtt_ms:.3g} ms)",
-        )
-    return needs
+        detail = f" ({trips:.3g} round trips of {run.least_rtt_ms:.3g} ms)"
+        yield "latency", trips * run.least_rtt_ms, detail
+    yield "switch", run.switch_queued_ms, _of_switch(run)
+    yield "processors", run.serving_queued_ms, ""
 
 
 def _of_switch(run: RunFigures) -> str:

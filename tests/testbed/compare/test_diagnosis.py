@@ -125,6 +125,18 @@ def test_the_slowest_of_what_moves_bytes_is_the_limit(figures: dict[str, Any], n
     assert limit(found) == (name, 0.7)
 
 
+def test_a_link_works_while_the_switch_waits_for_a_processor() -> None:
+    """84 ms; the waiting explains the rest."""
+    found = of(
+        parts={"waited": 100, "communication": 100},
+        theory_bytes=1e6,
+        switch_ran_ms=10.0,
+        switch_queued_ms=200.0,
+    )
+    causes = {cause.name: cause.share for cause in diagnose(found, RATE).causes}
+    assert causes == pytest.approx({"link": 0.84, "switch": 0.16})
+
+
 def test_what_nothing_explains_is_waiting_for_processors_on_a_busy_machine() -> None:
     figures = of(parts={"waited": 100, "communication": 100}, idle=0.02)
     assert limit(figures) == ("processors", 1.0)
