@@ -10,7 +10,7 @@ from inagg.membership.beating import BeatTimes
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatOwner, RankHeartbeat
 from inagg.sums.journal import NO_WAITS, Journal
-from inagg_contract.documents import Waits
+from inagg_contract.documents import RankTraffic, Waits
 
 
 def no_switch(_stopping: threading.Event) -> Sequence[str]:
@@ -19,14 +19,19 @@ def no_switch(_stopping: threading.Event) -> Sequence[str]:
 
 @dataclass
 class Rank(HeartbeatOwner):
-    """on_failure: gets the failure. down: as `HeartbeatOwner.switches_down`. waits: what `waited` returns."""
+    """on_failure: gets the failure. down: as `HeartbeatOwner.switches_down`. waits,
+    sent: what `waited` and `traffic` return."""
 
     on_failure: Callable[[Failure], None]
     down: Callable[[threading.Event], Sequence[str]] = no_switch
     waits: Waits = NO_WAITS
+    sent: RankTraffic | None = None
 
     def waited(self) -> Waits:
         return self.waits
+
+    def traffic(self) -> RankTraffic | None:
+        return self.sent
 
     @property
     def switches_down(self) -> Callable[[threading.Event], Sequence[str]]:

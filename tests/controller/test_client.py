@@ -25,7 +25,7 @@ from inagg.membership import heartbeat
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatMonitor, RankHeartbeat
 from inagg.sums.journal import Journal, Report
-from inagg_contract.documents import Heartbeat, LongestWait, Lost, Mismatch, PacketCount, Waits
+from inagg_contract.documents import Heartbeat, LongestWait, Lost, Mismatch, PacketCount, RankTraffic, Waits
 from tests.controller.heartbeats import Rank, make_heartbeat
 from tests.controller.launching import Launcher, read_line
 from tests.controller.serving import OPERATORS_TOKEN, Serving
@@ -587,6 +587,20 @@ def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch() -> None:
     error = failed[0].error(JobRank(1, "", 0), None)
     assert isinstance(error, MismatchError)
     assert error.calls == {0: "barrier()", 2: "barrier()", 1: "gather(float32[3], dst=0)"}
+
+
+def test_a_heartbeat_tells_what_the_rank_has_sent() -> None:
+    reports = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        reports.append(json.loads(request.content))
+        return httpx.Response(200, json=WELL)
+
+    traffic = {"packets": 9, "retransmits": 2, "chunks": 7, "window": 4, "window_limit": 8, "rtt_s": 0.5}
+    client = ControlClient(URL, transport=httpx.MockTransport(handle))
+    heartbeat = make_heartbeat(client, Rank(lambda _: None, sent=RankTraffic(**traffic)), 1e6, 1e6)
+    heartbeat.beat_once_more(1.0)
+    assert [each["traffic"] for each in reports] == [traffic]
 
 
 def test_stopping_from_the_failure_callback_does_not_wait_for_itself() -> None:

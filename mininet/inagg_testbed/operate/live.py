@@ -131,12 +131,10 @@ def news(before: Overview | None, after: Overview) -> list[str]:
         then = earlier.get(job.id)
         if then is not None and (then.state, then.title) == (job.state, job.title):
             continue
+        text = f"{name_job(job.id, job.name)}: {job.state}"
+        text += f", on {job.title}" if job.state in _ACTIVE else ""
         reason = job.changing or job.reason
-        lines.append(
-            one_line(
-                f"{name_job(job.id, job.name)}: {job.state}, on {job.title}{f': {reason}' if reason else ''}"
-            )
-        )
+        lines.append(one_line(f"{text}: {reason}" if reason else text))
     return lines
 
 

@@ -127,3 +127,5 @@ def test_lines_tell_each_change_once() -> None:
     assert news(running, running) == []
     assert news(running, changing) == ["job 7 (train.py): changing, on s1: switch s1\\nwas lost"]
     assert news(changing, moved) == ["job 7 (train.py): running, on 2 colocated servers"]
+    finished = overview(3.0, rank(0, 0.0), state="finished")
+    assert news(moved, finished) == ["job 7 (train.py): finished"]
