@@ -7,6 +7,7 @@ import subprocess
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +27,15 @@ pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"{' and '.join(MISSING)} not on PATH"),
 ]
 MOST_S = 60
+# Two jobs beside that of all ranks.
+GROUPS = """
+import torch, torch.distributed as dist
+dist.init_process_group("inagg")
+mine = [dist.new_group([0, 2]), dist.new_group([1, 3])][dist.get_rank() % 2]
+while True:
+    dist.all_reduce(torch.ones(100_000), group=mine)
+    dist.all_reduce(torch.ones(1000))
+"""
 
 
 @dataclass
@@ -51,21 +61,11 @@ class Training:
         return found
 
 
-@pytest.fixture(scope="module", name="training")
-def _training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
-    """Two ranks learn digits until the tests are done."""
-    command = ["run", "--live", "--workers", "2", "--management", "--link", "100mbit"]
-    results = tmp_path_factory.mktemp("live")
+@contextmanager
+def trained(results: Path, *arguments: str) -> Iterator[Training]:
+    """A training while the block runs. arguments: of `inagg run`."""
     process = subprocess.Popen(
-        [
-            *INAGG,
-            *command,
-            "--results",
-            str(results),
-            str(ROOT / "examples" / "digits.py"),
-            "--epochs",
-            "100000",
-        ],
+        [*INAGG, "run", "--live", "--results", str(results), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -81,6 +81,15 @@ def _training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
     reader.join()
     process.stdout.close()
     assert tagged_processes(run, besides=0) == []
+
+
+@pytest.fixture(scope="module", name="training")
+def _training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
+    """Two ranks learn digits until the tests are done."""
+    options = ("--workers", "2", "--management", "--link", "100mbit")
+    program = (str(ROOT / "examples" / "digits.py"), "--epochs", "100000")
+    with trained(tmp_path_factory.mktemp("live"), *options, *program) as training:
+        yield training
 
 
 @pytest.fixture(scope="module", name="window")
@@ -129,6 +138,7 @@ def test_the_page_shows_a_training_and_how_it_outlives_its_switch(
     wait_until(lambda: has(window, ".heat title", "2 of 2 contributions"), "sums are complete", MOST_S)
     assert len(window.run("return [...document.querySelectorAll('#fabric .wire.busy')]")) == 2
     assert window.run("return document.documentElement.scrollWidth <= window.innerWidth")
+    assert [found for found in window.contrasts() if found[1] < 4.5] == []
     window.picture(tmp_path / "running.png")
     assert window.complaints() == []
 
@@ -185,6 +195,27 @@ def test_strangers_see_switches_and_are_asked_for_the_token(training: Training, 
     window.find("#token").send_keys(token, Keys.ENTER)
     wait_until(lambda: has(window, ".job h3", "job 1"), "it shows the job", MOST_S)
     assert window.complaints() == []
+
+
+@pytest.mark.long
+def test_the_page_shows_several_jobs_and_switches(window: Browser, tmp_path: Path) -> None:
+    script = tmp_path / "groups.py"
+    script.write_text(GROUPS)
+    with trained(tmp_path, "--topology", "leaf-spine:2x2x2", "--link", "50mbit", str(script)) as training:
+        window.look(1280)
+        window.visit("about:blank")
+        window.visit(training.await_line(r"live: (\S+)"))
+        wait_until(lambda: len(figures(window, 6)) == 8, "it shows the ranks of three jobs", MOST_S)
+        wait_until(lambda: len(shown(window, "#fabric .wire.busy")) == 8, "all links are busy", MOST_S)
+        assert [text.partition(":")[0] for text in shown(window, ".slots")] == [
+            "spine1",
+            "spine2",
+            "leaf1",
+            "leaf2",
+        ]
+        for job in (1, 2, 3):
+            assert len(shown(window, f"#slots .cell.j{job}")) > 4
+        assert window.complaints() == []
 
 
 def test_the_url_is_of_this_machine_alone_and_read_only(training: Training) -> None:

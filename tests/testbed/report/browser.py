@@ -28,6 +28,32 @@ _ARGUMENTS = (
 )
 
 
+# Contrast of WCAG 2.2, 1.4.3, between an element's text and the first background behind it.
+_CONTRAST = """
+const luminance = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map(Number).map((part) => {
+  const share = part / 255;
+  return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+}).reduce((sum, part, n) => sum + part * [0.2126, 0.7152, 0.0722][n], 0);
+const behind = (element) => {
+  for (let each = element; each; each = each.parentElement) {
+    const colour = getComputedStyle(each).backgroundColor;
+    if (!/, 0\\)|transparent/.test(colour)) return colour;
+  }
+  return "rgb(255, 255, 255)";
+};
+const shown = [...document.querySelectorAll("body *")].filter((each) =>
+  [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) && each.getClientRects().length
+  && !["SCRIPT", "STYLE"].includes(each.tagName));
+return shown.map((each) => {
+  const style = getComputedStyle(each);
+  const front = luminance(each instanceof SVGElement ? style.fill : style.color);
+  const back = luminance(behind(each));
+  const ratio = (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
+  return [each.textContent.trim().slice(0, 40), ratio];
+});
+"""
+
+
 class Browser:
     """A window. Elements are found by CSS selectors."""
 
@@ -60,6 +86,10 @@ class Browser:
     def texts(self, selector: str) -> list[str]:
         """The text of each element."""
         return [each.text for each in self.driver.find_elements(By.CSS_SELECTOR, selector)]
+
+    def contrasts(self) -> list[tuple[str, float]]:
+        """The beginning of each text that is shown, and its contrast."""
+        return [(text, ratio) for text, ratio in self.run(_CONTRAST)]
 
     @property
     def acting(self) -> ActionChains:

@@ -18,30 +18,6 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"{' and '.join(MISSING)} not on PATH")
 
 LOSSES, STEPS, RATIOS, STEP = range(4)  # the pictures of the sample
-# Contrast of WCAG 2.2, 1.4.3, between an element's text and the first background behind it.
-CONTRAST = """
-const luminance = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map(Number).map((part) => {
-  const share = part / 255;
-  return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-}).reduce((sum, part, n) => sum + part * [0.2126, 0.7152, 0.0722][n], 0);
-const behind = (element) => {
-  for (let each = element; each; each = each.parentElement) {
-    const colour = getComputedStyle(each).backgroundColor;
-    if (!/, 0\\)|transparent/.test(colour)) return colour;
-  }
-  return "rgb(255, 255, 255)";
-};
-const shown = [...document.querySelectorAll("body *")].filter((each) =>
-  [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) && each.getClientRects().length
-  && !["SCRIPT", "STYLE"].includes(each.tagName));
-return shown.map((each) => {
-  const style = getComputedStyle(each);
-  const front = luminance(each instanceof SVGElement ? style.fill : style.color);
-  const back = luminance(behind(each));
-  const ratio = (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
-  return [each.textContent.trim().slice(0, 40), ratio];
-});
-"""
 
 
 @pytest.fixture(scope="module", name="window")
@@ -107,7 +83,7 @@ def test_a_page_is_readable_on_screens_of_each_kind(
     wait_until(
         lambda: window.run(f"return {wide}.every((box) => box.tabIndex === 0)"), "the keyboard scrolls"
     )
-    contrasts = window.run(CONTRAST)
+    contrasts = window.contrasts()
     assert len(contrasts) > 80
     assert [found for found in contrasts if found[1] < 4.5] == []
     assert window.run("return window.escaped") is None
