@@ -598,7 +598,9 @@ def test_a_heartbeat_tells_what_the_rank_has_sent() -> None:
 
     traffic = {"packets": 9, "retransmits": 2, "chunks": 7, "window": 4, "window_limit": 8, "rtt_s": 0.5}
     client = ControlClient(URL, transport=httpx.MockTransport(handle))
-    heartbeat = make_heartbeat(client, Rank(lambda _: None, sent=RankTraffic(**traffic)), 1e6, 1e6)
+    heartbeat = make_heartbeat(
+        client, Rank(lambda _: None, sent=RankTraffic.model_validate(traffic)), 1e6, 1e6
+    )
     heartbeat.beat_once_more(1.0)
     assert [each["traffic"] for each in reports] == [traffic]
 
