@@ -58,9 +58,10 @@ def _read(path: Path) -> ComparisonFigures:
 def _on_comparison(comparison: ComparisonFigures) -> Iterator[str]:
     for diagnosis in diagnoses(comparison):
         yield from _on(diagnosis)
-    yield "theory:"
-    yield from (f"  {prediction}" for prediction in predictions(comparison))
-    yield from (f"  {text}" for text in payoffs(comparison))
+    if found := predictions(comparison):
+        yield "theory:"
+        yield from (f"  {prediction}" for prediction in found)
+        yield from (f"  {text}" for text in payoffs(comparison))
 
 
 def _on(diagnosis: Diagnosis) -> Iterator[str]:

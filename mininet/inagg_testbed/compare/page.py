@@ -63,7 +63,8 @@ class _Comparison:
     def title(self) -> str:
         """What was trained."""
         settings = self.figures.settings
-        return str(settings["model"] or " ".join(settings["program"]))
+        mesh = "" if settings.get("mesh") is None else f" on {settings['mesh']}"
+        return f"{settings['model'] or ' '.join(settings['program'])}{mesh}"
 
 
 def contents(runs: Sequence[Run]) -> Page:
@@ -145,7 +146,7 @@ def _quality(figures: ComparisonFigures) -> str:
 
 def _limits(one: _Comparison) -> Iterator[str]:
     for diagnosis in diagnoses(one.figures):
-        yield f"{diagnosis}. What helps most: {diagnosis.remedy}." if diagnosis.causes else f"{diagnosis}."
+        yield f"{diagnosis}. What helps most: {diagnosis.remedy}" if diagnosis.causes else f"{diagnosis}."
 
 
 def _predicted(found: Sequence[_Comparison]) -> Iterator[Section]:
