@@ -96,10 +96,10 @@ _FORMS: Mapping[str, _Form] = {
         "an asynchronous parameter server, where no rank waits for another; each rank has a shard",
         "an asynchronous parameter server",
     ),
-    "server:ssp=S": _Form(
+    "server:ssp=B": _Form(
         STALE,
         "weights",
-        "a stale-synchronous parameter server: a rank waits if it is more than S steps ahead of the slowest rank",
+        "a stale-synchronous parameter server: a rank waits if it is more than B steps ahead of the slowest rank",
         lambda _, ranks, __: theory.server(ranks),
         least=0,
     ),
@@ -145,8 +145,8 @@ def parse(text: str) -> Architecture:
                 raise ValueError(f"{text}: {name[-1]} is at least {form.least}")
             about = re.sub(rf"\b{name[-1]}\b", str(number), form.about)
             return Architecture(f"{name[:-1]}{number}", form.family, number, form.kind, about, form)
-    known = ", ".join(f"{name} ({about})" for name, about in ARCHITECTURES.items())
-    raise ValueError(f"architecture {text!r} is unknown. Known are: {known}")
+    known = "".join(f"\n  {name}: {about}" for name, about in ARCHITECTURES.items())
+    raise ValueError(f"architecture {text!r} is unknown. Known are, with numbers for capital letters:{known}")
 
 
 # As in `inagg bench allreduce --backend`.

@@ -36,7 +36,7 @@ OF_GROUP: Mapping[str, Cause] = {
     ),
     "gloo": Cause(
         "collectives that gloo does",
-        "Only sums go through the switch (docs/backend.md has the table); `calls` lists the others.",
+        "Only sums go through the switch (docs/backend.md has the table); the figure calls lists the others.",
     ),
     "ranks": Cause(
         "waiting for other ranks to begin a sum",
@@ -44,12 +44,12 @@ OF_GROUP: Mapping[str, Cause] = {
     ),
     "loss": Cause(
         "retransmissions, and silence before them",
-        "Find where packets are dropped: counters of the switch or the servers, `ip -s link`, queues of the ports. "
+        "Find where packets are dropped: counters of the switch or the servers, ip -s link, queues of the ports. "
         "Use fewer slots if a queue overflows.",
     ),
     "processors": Cause(
         "the packet thread ran, or waited for a processor",
-        "Compute with fewer threads. Give the packet thread its own processor (`cpus`), or use jumbo frames.",
+        "Compute with fewer threads. Give the packet thread its own processor (option cpus), or use jumbo frames.",
     ),
     "link": Cause("the link of this host carried results at its rate", "Use a faster link."),
     "switch": Cause(
@@ -58,7 +58,7 @@ OF_GROUP: Mapping[str, Cause] = {
     ),
     "slots": Cause(
         "the window was at its limit while the path was not full",
-        "Ask for more `slots`; if fewer were granted, other jobs have them.",
+        "Ask for more slots; if fewer were granted, other jobs have them.",
     ),
     "receive buffer": Cause(
         "the window was at the limit that the kernel's receive buffer sets",
@@ -86,7 +86,7 @@ OF_TRAINING: Mapping[str, Cause] = {
     ),
     "queue": Cause(
         "retransmissions, because a queue of a link overflowed",
-        "Lengthen the queue of the port that drops packets, or send less at once: fewer `slots`.",
+        "Lengthen the queue of the port that drops packets, or send less at once: fewer slots.",
     ),
     "other": Cause(
         "the program slept for an unknown reason",

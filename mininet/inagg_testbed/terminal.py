@@ -16,7 +16,8 @@ _WIDEST = 1000  # columns of a table
 
 
 class ProgressView:
-    """Stages and counted tasks: live on a terminal; in a log one line a stage and one every quarter of a task.
+    """Stages and counted tasks: live on a terminal; in a log one line a stage and one every quarter of a task, or, of a
+    task whose end is not known, whenever it has doubled.
 
     below: shown below the tasks on a terminal; None: nothing.
     """
@@ -34,7 +35,9 @@ class ProgressView:
             console=console,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._quarters: dict[str, int] = {}
+        self._parts: dict[
+            str, tuple[bool, int]
+        ] = {}  # the last that has a line: whether the end is known, which
         self._screen = Live(console=console, get_renderable=self._shown, refresh_per_second=4)
 
     def _shown(self) -> RenderableType:
@@ -58,16 +61,17 @@ class ProgressView:
         self.console.print(f"[dim]·[/dim] {text}", highlight=False)
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        """Show that a task is at `done` of `total`."""
+        """Show that a task is at `done` of `total`. total: 0 if it is not known."""
         if self._live:
             if task not in self._tasks:
-                self._tasks[task] = self._progress.add_task(task, total=total, note="")
-            self._progress.update(self._tasks[task], completed=done, note=note)
+                self._tasks[task] = self._progress.add_task(task, total=None, note="")
+            self._progress.update(self._tasks[task], completed=done, total=total or None, note=note)
             return
-        quarter = 4 * done // max(total, 1)
-        if quarter > self._quarters.get(task, -1):
-            self._quarters[task] = quarter
-            self.console.print(f"  {task}: {done} of {total} {note}".rstrip(), highlight=False, markup=False)
+        part = (True, 4 * done // total) if total else (False, done.bit_length())
+        if part > self._parts.get(task, (False, -1)):
+            self._parts[task] = part
+            amount = f"{done} of {total}" if total else str(done)
+            self.console.print(f"  {task}: {amount} {note}".rstrip(), highlight=False, markup=False)
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1) -> Table:

@@ -73,7 +73,7 @@ def test_a_description_has_the_number() -> None:
 def test_an_unknown_name_lists_the_known_ones(text: str) -> None:
     with pytest.raises(ValueError, match="is unknown") as raised:
         parse(text)
-    assert all(f"{name} ({about})" in str(raised.value) for name, about in ARCHITECTURES.items())
+    assert all(f"\n  {name}: {about}" in str(raised.value) for name, about in ARCHITECTURES.items())
 
 
 @pytest.mark.parametrize("text", ["local:0", "server:sync=0", "server:async=0"])

@@ -21,7 +21,7 @@ from inagg_testbed.cli.options import (
     errors_explained,
     opened_testbed,
 )
-from inagg_testbed.errors import ConfigurationError
+from inagg_testbed.errors import ConfigurationError, LauncherError
 from inagg_testbed.network.fabric import STAR
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.switch_options import SwitchOptions
@@ -142,6 +142,7 @@ def compare(
         total = len(what.ways) * what.repeats
         if len(left) < total:
             console.print(f"{total - len(left)} of {total} trainings are in {results} already")
+        failure: LauncherError | None = None
         if left:
             with (
                 ProgressView(console) as view,
@@ -161,8 +162,13 @@ def compare(
                 ) as testbed,
                 shown_live(testbed, view, wanted=live),
             ):
-                run_compare(what, folder, testbed, view.update)
+                try:
+                    run_compare(what, folder, testbed, view.update)
+                except LauncherError as error:
+                    failure = error
         figures = folder.write_all(what)
+        if failure is not None and not figures.runs:
+            raise failure
         report = write_report(
             results, Record("compare", figures.model_dump(mode="json")), {"compare": contents}
         )
@@ -176,6 +182,14 @@ def compare(
         for text in (*predictions(figures), *payoffs(figures)):
             console.print(str(text), highlight=False, soft_wrap=True)
         console.print(f"report: {report.resolve()}", highlight=False, soft_wrap=True)
+        if failure is not None:
+            console.print(
+                f"{len(figures.runs)} of {total} trainings have ended, and are kept: the same command goes on, also"
+                " without the architecture that failed",
+                highlight=False,
+                soft_wrap=True,
+            )
+            raise failure
 
 
 def _program(script: str, arguments: list[str]) -> tuple[str, ...]:

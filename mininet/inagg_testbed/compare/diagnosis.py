@@ -34,16 +34,18 @@ Times = dict[str, tuple[float, str]]  # by cause, ms of a step, and what is know
 
 @dataclass(frozen=True)
 class Found:
-    """A cause. share: of the step. detail: what is known of it."""
+    """A cause. share: of the step. detail: what is known of it. of_job: of inagg, which packet threads serve."""
 
     name: str
     share: float
     detail: str = ""
+    of_job: bool = False
 
     @property
     def remedy(self) -> str:
         """What to change."""
-        return " ".join(filter(None, (CAUSES[self.name].remedy, _CHOICES.get(self.name))))
+        general = "" if self.name == "processors" and not self.of_job else CAUSES[self.name].remedy
+        return " ".join(filter(None, (general, _CHOICES.get(self.name))))
 
     @property
     def gain(self) -> float:
@@ -87,7 +89,7 @@ def diagnose(run: RunFigures, rate_bps: int | None) -> Diagnosis:
     }
     for name, (ms, detail) in waiting.items():
         _add(times, name, ms, detail)
-    found = (Found(name, ms / step, detail) for name, (ms, detail) in times.items())
+    found = (Found(name, ms / step, detail, bool(run.shares)) for name, (ms, detail) in times.items())
     causes = sorted((cause for cause in found if cause.share >= WORTH_SAYING), key=lambda cause: -cause.share)
     return Diagnosis(run.way, tuple(causes), gain((parts.waited - late_ms) / step))
 

@@ -29,6 +29,8 @@ from inagg_testbed.network.workers import Event
 
 Events = Sequence[tuple[int, Event]]
 
+_SMOOTH = 10  # steps over which a program's loss is averaged
+
 
 class _Document(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -147,6 +149,12 @@ class RunFigures(_Document):
         default=None, description="one of the last steps; null: the ranks have none in common"
     )
 
+    @property
+    def last_loss(self) -> float | None:
+        """The mean of the last steps' losses; None if they are not known."""
+        last = [loss for loss in self.losses[-_SMOOTH:] if loss is not None]
+        return statistics.fmean(last) if last else None
+
 
 class Interval(_Document):
     """A mean over the repeats, and half the width of its 95% confidence interval; None with one repeat."""
@@ -207,8 +215,13 @@ class ComparisonFigures(_Document):
         return [run for run in self.runs if run.way == way]
 
     def gain(self, way: str) -> float | None:
-        """See `gain`; over the first architecture."""
-        return gain(self.of(way), self.of(self.ways[0]), by_target=self.has_target)
+        """The median of `ratios`; None without any."""
+        found = self.ratios(way)
+        return statistics.median(found) if found else None
+
+    def ratios(self, way: str) -> list[float]:
+        """See `ratios`; over the first architecture."""
+        return ratios(self.of(way), self.of(self.ways[0]), by_target=self.has_target)
 
 
 def summarise(
@@ -227,7 +240,8 @@ def summarise(
         raise WrongResultError(f"{way}: a rank ended in the middle, without an error: by os._exit?")
     if not steps:
         raise WrongResultError(
-            f"{way}: the program did fewer than two steps: no optimizer of torch.optim has called step twice"
+            f"{way}: the program did fewer than two steps: no optimizer of torch.optim has called step twice. Does it"
+            " train? What it printed is in the folder logs of the results"
         )
     weights = sorted({digest for event in ends for digest in event["weights"]})
     parts = 1 if compare.mesh is None else compare.mesh.parts
@@ -243,18 +257,18 @@ def summarise(
             judged.append((event["steps"], clock, event["value"]))
     losses = [_mean(found) for _, found in sorted(values_by_step(steps, "step", "loss").items())]
     groups = {rank: event for rank, event in events if event["event"] == "group"}
-    of_mesh = [event["groups"] for _, event in events if event["event"] == "groups"]
+    calls = [event["groups"] for _, event in events if event["event"] == "groups"]
     rtts = [event["least_rtt_s"] for event in groups.values() if event["least_rtt_s"] is not None]
     steps = _whole_periods(steps, way.period)
     slowest = [max(each) for _, each in sorted(values_by_step(steps, "step", "seconds").items())]
     switch_rtts = [rtt for event in groups.values() if (rtt := event.get("switch_rtt_s"))]
     sums = max((event["sums"] for event in groups.values()), default=0) / len(seconds[1:])
     elements = max((event["elements"] for event in begins), default=0)
-    if compare.mesh is None:
+    if compare.mesh is None and elements:
         theory, element_bytes = way.theory(compare.fabric.size, compare.racks)
         theory_bytes, theory_steps = theory.share * element_bytes * elements, theory.steps
     else:
-        theory_bytes, theory_steps = groups_of_mesh.theory(of_mesh, way, len(seconds[1:]))
+        theory_bytes, theory_steps = groups_of_mesh.theory(calls, way, len(seconds[1:]))
     by_rank = {rank: [event for other, event in steps if other == rank] for rank, _ in steps}
     return RunFigures(
         way=way.text,
@@ -305,7 +319,7 @@ def summarise(
         if compare.until is None
         else _reached(compare.until, compare.model, judged, losses, seconds),
         weights=weights,
-        groups=group_figures(of_mesh, len(seconds[1:])),
+        groups=[] if compare.mesh is None else group_figures(calls, len(seconds[1:])),
         links=[_link(each, around.queues.get((each.lower, each.upper))) for each in around.links],
         timeline=typical(
             {rank: read_steps(event["steps"]) for rank, event in events if event["event"] == "spans"}
@@ -378,9 +392,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-_SMOOTH = 10  # steps over which a program's loss is averaged
-
-
 def _reached(
     until: Until,
     model: str | None,
@@ -412,7 +423,7 @@ HEADER = (
     "overlap ms",
     "CPU ms",
     "MB/step",
-    "of theory",
+    "bytes/theory",
     "peak MB",
     "end",
     "time s",
@@ -434,7 +445,7 @@ def _row(comparison: ComparisonFigures, own: Sequence[RunFigures]) -> tuple[str,
     qualities = [run.quality for run in own if run.quality is not None]
     theory = own[0].theory_bytes
     share = statistics.fmean(run.busiest_link_bytes for run in own) / theory if theory else None
-    ratio = comparison.gain(own[0].way)
+    ends = qualities or [loss for run in own if (loss := run.last_loss) is not None]
     return (
         own[0].way,
         interval(lambda run: run.step_ms),
@@ -446,10 +457,18 @@ def _row(comparison: ComparisonFigures, own: Sequence[RunFigures]) -> tuple[str,
         interval(lambda run: run.busiest_link_bytes / 1e6, ".2f"),
         "-" if share is None else f"{share:.2f}x",
         interval(lambda run: run.peak_bytes / 1e6),
-        f"{statistics.fmean(qualities):.4g}" if qualities else "-",
+        f"{statistics.fmean(ends):.4g}" if ends else "-",
         _times(times) if comparison.has_target else "-",
-        "-" if ratio is None else f"{ratio:.2f}x",
+        _gain(comparison.ratios(own[0].way)),
     )
+
+
+def _gain(found: Sequence[float]) -> str:
+    """The median, and with repeats the least and the greatest."""
+    if not found:
+        return "-"
+    spread = f" ({min(found):.2f} to {max(found):.2f})" if len(found) > 1 else ""
+    return f"{statistics.median(found):.2f}x{spread}"
 
 
 def _times(times: Sequence[float | None]) -> str:
@@ -459,14 +478,14 @@ def _times(times: Sequence[float | None]) -> str:
     return format(Interval.of(reached), ".1f")
 
 
-def gain(own: Sequence[RunFigures], first: Sequence[RunFigures], *, by_target: bool) -> float | None:
-    """The median of the ratios of `first` to `own`, of the time to the target or of a step's, in runs of one repeat.
-    None if a run has not reached the target."""
+def ratios(own: Sequence[RunFigures], first: Sequence[RunFigures], *, by_target: bool) -> list[float]:
+    """The ratios of `first` to `own`, of the time to the target or of a step's, in runs of one repeat. Empty if a run
+    has not reached the target."""
 
     def seconds(run: RunFigures) -> float | None:
         return run.reached_s if by_target else run.step_ms
 
     theirs = {run.repeat: seconds(run) for run in first}
     pairs = [(theirs.get(run.repeat), seconds(run)) for run in own]
-    ratios = [before / now for before, now in pairs if before and now]
-    return statistics.median(ratios) if ratios and len(ratios) == len(pairs) else None
+    found = [before / now for before, now in pairs if before and now]
+    return found if len(found) == len(pairs) else []

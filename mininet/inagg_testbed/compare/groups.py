@@ -62,7 +62,10 @@ def group_figures(of_ranks: Sequence[Sequence[Mapping[str, Any]]], steps: int) -
 
 
 def theory(of_ranks: Sequence[Sequence[Mapping[str, Any]]], way: Way, steps: int) -> tuple[float, float]:
-    """Bytes on the busiest link in a step without headers, and messages that wait for one another in a sum."""
+    """Bytes on the busiest link in a step without headers, and messages that wait for one another in a sum.
+
+    of_ranks: as of `group_figures`; sums by ring or inagg.
+    """
     totals, messages, sums = [0.0], 0.0, 0.0
     for groups in of_ranks:
         sent = received = 0.0

@@ -263,7 +263,11 @@ def _environment(figures: ComparisonFigures) -> Iterator[tuple[str, str]]:
 
 _DEFINITIONS = (
     ("step ms", "Median over the steps of the slowest rank's time between the ends of two optimizer steps."),
-    ("compute ms", "The program's thread ran, or was ready to run while others had the processors."),
+    (
+        "compute ms",
+        "The program's thread ran, or was ready to run while others had the processors. This and the other parts of a"
+        " step are means over ranks and steps.",
+    ),
     ("wait ms", "It slept while sums or exchanges of weights were under way."),
     (
         "comm. ms, overlap ms",
@@ -274,8 +278,12 @@ _DEFINITIONS = (
         "MB/step",
         "On the busiest link of a host, in its busier direction, with headers and what was sent again.",
     ),
-    ("of theory", "The same divided by what the architecture must move, which has no headers."),
-    ("end", "Accuracy or loss of the model at the end, on data that it is not trained with."),
+    ("bytes/theory", "The same divided by what the architecture must move, which has no headers."),
+    (
+        "end",
+        "Accuracy or loss of the model at the end, on data that it is not trained with; of a program the mean loss of"
+        " its last ten steps.",
+    ),
     ("time s", "From the end of the first step to the target of --until, without the time of judging."),
     ("gain", "Over the first architecture, of the time to the target; without a target, of a step."),
 )

@@ -315,11 +315,12 @@ class Probe:
             switch_rtt_s=since.get("least_rtt_s"),
             serving=asdict(busiest(threads, _other_threads())),
         )
+        named = self._groups or {"": self._group()}
         self._log.write(
             "groups",
             groups=[
                 {"name": name, "ranks": group.size(), "path": since["path"], "calls": since["calls"]}
-                for (name, group), since in zip(self._groups.items(), groups, strict=bool(self._groups))
+                for (name, group), since in zip(named.items(), groups, strict=True)
             ],
         )
         self._log.write("spans", steps=self._spans.steps())

@@ -3,7 +3,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,9 @@ class Folder:
         make_folder(path / "runs")
         wanted, file = compare.settings(), path / "settings.json"
         if any((path / "runs").iterdir()) and (found := _read_settings(file)) != wanted:
-            changed = ", ".join(name for name in wanted if found.get(name) != wanted[name])
+            changed = "; ".join(_changes(found, wanted))
             raise ConfigurationError(
-                f"{path} has a comparison with another {changed}: give another folder with --results, or delete it"
+                f"{path} has another comparison ({changed}): give another folder with --results, or delete it"
             )
         write_text(file, json.dumps(wanted, indent=2) + "\n")
 
@@ -72,6 +72,22 @@ class Folder:
         )
         write_text(self.path / "compare.json", figures.model_dump_json(indent=1) + "\n")
         return figures
+
+
+def _changes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
+    """What has changed, for people."""
+    for name, value in wanted.items():
+        if (before := found.get(name)) == value:
+            continue
+        if name == "program_sha256":
+            if found.get("program") == wanted["program"]:
+                yield f"{Path(wanted['program'][0]).name} has changed since"
+        else:
+            yield f"{name} was {_said(before)}, and is {_said(value)}"
+
+
+def _said(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)
 
 
 def _read_settings(file: Path) -> dict[str, Any]:
@@ -127,7 +143,7 @@ def train(
         if rank == 0 and event["event"] == "step":
             loss = "" if event["loss"] is None else f"loss {event['loss']:.3f}"
             done = event["step"] + 2  # the first step has no event
-            on_progress(label, done, max(done, expected), loss)
+            on_progress(label, done, max(done, expected) if expected else 0, loss)
 
     group = testbed.launch(
         _command(compare, way, seed),

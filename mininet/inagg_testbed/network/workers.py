@@ -107,9 +107,10 @@ class WorkerGroup:
         while time.monotonic() < deadline and self.running:
             time.sleep(_POLL_S)
 
-    def _failure(self) -> WorkerFailedError:
+    def _failure(self, first: Sequence[Worker]) -> WorkerFailedError:
+        """The error. first: the workers that failed first, whose errors are the cause of the others'."""
         failures, lines = {}, []
-        for worker in self.workers:
+        for worker in [*first, *(worker for worker in self.workers if worker not in first)]:
             status = worker.process.poll()
             if status == 0:
                 continue
@@ -159,16 +160,16 @@ def follow_together(
     try:
         while True:
             running = [(group, workers) for group in groups if (workers := group.running)]
-            failed = [group for group in groups if group.failed]
+            failed = {index: first for index, group in enumerate(groups) if (first := group.failed)}
             deliver()
             if not running and not failed:
                 return
             for process in watch:
                 process.check()
-            if failed:
-                failed[0]._give_grace()
+            for index, first in failed.items():
+                groups[index]._give_grace()
                 deliver()
-                raise failed[0]._failure()
+                raise groups[index]._failure(first)
             if time.monotonic() > deadline:
                 group, late = running[0]
                 raise group._late(late, timeout_s)

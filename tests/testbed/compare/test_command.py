@@ -120,7 +120,7 @@ def test_a_training_ends_at_its_target_and_an_interrupted_comparison_goes_on(tmp
     assert [after.runs[0], after.runs[2]] == [before.runs[0], before.runs[2]]
     other = compare(tmp_path, *options, "--mtu", "9000")
     assert other.exit_code == 1
-    assert "has a comparison with another mtu" in other.output.replace("\n", " ")
+    assert "has another comparison (mtu was 1500, and is 9000)" in other.output.replace("\n", " ")
 
 
 def test_a_mesh_of_ranks_learns_as_data_parallel_ones(tmp_path: Path) -> None:
@@ -263,11 +263,20 @@ def test_a_mistyped_option_does_not_take_the_folder(tmp_path: Path) -> None:
     assert compare(tmp_path, *options, "--link", "1gbit").exit_code == 0
 
 
-def test_a_program_without_data_parallel_model_is_refused_where_it_needs_one(tmp_path: Path) -> None:
+def test_a_program_without_data_parallel_model_is_compared_where_it_needs_none(tmp_path: Path) -> None:
+    """It sums gradients itself. Theory knows the bytes from its calls; what has ended is shown before the error."""
     program = tmp_path / "train.py"
-    program.write_text(PROGRAM.replace("model = DDP(", "model = ("))
-    done = compare(
-        tmp_path / "results", "--workers", "2", "--model", str(program), *with_ways("local:3"), "--", "3"
-    )
+    sums = "    for one in model.parameters(): dist.all_reduce(one.grad)\n    optimizer.step()"
+    program.write_text(PROGRAM.replace("model = DDP(", "model = (").replace("    optimizer.step()", sums))
+    ways = with_ways("ring", "inagg:32", "local:3")
+    options = ["--workers", "3", "--link", "20mbit", "--model", str(program), *ways]
+    done = compare(tmp_path / "results", *options, "--", "6")
+    said = done.output.replace("\n", " ")
     assert done.exit_code == 1
-    assert "needs a DistributedDataParallel" in done.output.replace("\n", " ")
+    assert "needs a DistributedDataParallel" in said
+    assert "2 of 3 trainings have ended, and are kept" in said
+    found = read(tmp_path / "results")
+    assert [run.way for run in found.runs] == ["ring", "inagg:32"]
+    for run in found.runs:
+        assert 1 < run.busiest_link_bytes / run.theory_bytes < 1.25
+        assert "link" in [cause.name for cause in diagnose(run, found.rate_bps).causes[:2]], run

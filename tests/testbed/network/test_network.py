@@ -303,6 +303,23 @@ def test_a_failing_worker_is_explained_with_the_end_of_its_log(bridge: Testbed) 
     assert "failing-rank2.log" in str(caught.value)
 
 
+def test_the_worker_that_failed_first_is_named_first(bridge: Testbed, tmp_path: Path) -> None:
+    """The others fail because of it, a second later."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sys, time\n"
+        "if os.environ['RANK'] == '2': open('failed', 'w').close(); sys.exit('the cause')\n"
+        "while not os.path.exists('failed'): time.sleep(0.01)\n"
+        "time.sleep(1); sys.exit('a consequence')\n"
+    )
+    group = bridge.launch(["sh", "-c", f"cd {tmp_path} && exec {sys.executable} {program}"], name="causes")
+    with pytest.raises(
+        WorkerFailedError, match=r"4 of 4 workers failed:\n  rank 2 .*\n.*the cause"
+    ) as caught:
+        group.follow(lambda _rank, _event: None, timeout_s=30)
+    assert list(caught.value.failures) == [2, 0, 1, 3]
+
+
 def test_workers_that_never_notice_are_ended(bridge: Testbed) -> None:
     script = "import os, sys, time; sys.exit(3) if os.environ['RANK'] == '0' else time.sleep(1000)"
     group = bridge.launch([sys.executable, "-c", script], name="unaware")
