@@ -104,5 +104,5 @@ def gain(share: float) -> float:
 
 def promise(at_most: float) -> str:
     """A sentence on the gain of sums that cost nothing, which no network exceeds."""
-    said = f"with sums that cost nothing the program is {at_most:.2f}x as fast"
+    said = f"with sums that cost nothing the program is at most {at_most:.2f}x as fast"
     return f"in-network aggregation will not help: {said}" if at_most < PAYS else said

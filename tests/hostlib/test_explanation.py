@@ -155,7 +155,7 @@ def test_only_lanes_narrower_than_the_groups_are_advised(lane_bits: int, said: s
 @pytest.mark.parametrize(
     ("seconds", "at_most", "said"),
     [
-        (5.0, 2.0, "\nwith sums that cost nothing the program is 2.00x as fast"),
+        (5.0, 2.0, "\nwith sums that cost nothing the program is at most 2.00x as fast"),
         (0.5, 1 / 0.95, "\nin-network"),
     ],
 )

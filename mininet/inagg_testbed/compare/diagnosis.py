@@ -20,6 +20,8 @@ _HEADERS = 1.05
 _TIMEOUT_MS = 200.0
 # inagg's causes whose time is waiting for the sum.
 _OF_SUMS = ("link", "switch", "latency", "loss", "slots", "receive buffer", "processors", "ranks", "device")
+# Those and what waits beside them, for what gloo does.
+_OF_WAITING = (*_OF_SUMS, "gloo")
 # What also helps a training that may choose its architecture.
 _CHOICES: Mapping[str, str] = {
     "link": "Or move fewer bytes: inagg, narrower lanes, local:H.",
@@ -79,8 +81,7 @@ def diagnose(run: RunFigures, rate_bps: int | None) -> Diagnosis:
     if step <= 0:
         return Diagnosis(run.way, (), 1.0)
     loading = min(run.loading_ms, parts.other)
-    waiting = _of_inagg(run, rate_bps) if run.shares else _of_others(run, rate_bps)
-    late_ms = waiting.get("ranks", (0.0, ""))[0]  # late ranks stay late
+    waiting, kept_ms = _of_inagg(run, rate_bps) if run.shares else _of_others(run, rate_bps)
     times: Times = {
         "computation": (parts.ran, ""),
         "processors": (parts.queued, ""),
@@ -91,7 +92,7 @@ def diagnose(run: RunFigures, rate_bps: int | None) -> Diagnosis:
         _add(times, name, ms, detail)
     found = (Found(name, ms / step, detail, bool(run.shares)) for name, (ms, detail) in times.items())
     causes = sorted((cause for cause in found if cause.share >= WORTH_SAYING), key=lambda cause: -cause.share)
-    return Diagnosis(run.way, tuple(causes), gain((parts.waited - late_ms) / step))
+    return Diagnosis(run.way, tuple(causes), gain((parts.waited - kept_ms) / step))
 
 
 def _add(times: Times, name: str, ms: float, detail: str = "") -> None:
@@ -99,14 +100,17 @@ def _add(times: Times, name: str, ms: float, detail: str = "") -> None:
     times[name] = before + ms, detail or known
 
 
-def _of_others(run: RunFigures, rate_bps: int | None) -> Times:
-    """Divide the time that a step waits, without a job of inagg. Each cause takes what it needs of what is left."""
-    left = run.parts_ms.waited
+def _of_others(run: RunFigures, rate_bps: int | None) -> tuple[Times, float]:
+    """Divide the time that a step waits, without a job of inagg. Each cause takes what it needs of what is left.
+
+    Returns also the part that sums that cost nothing would leave: ranks stay as late as they are.
+    """
+    left, kept = run.parts_ms.waited, 0.0
     found: Times = {}
     if late := _late(run):
         # Each sum of a step waits for the rank, as long as it is late with the first.
-        left -= (ms := min(left, late[1] * max(run.sums, 1)))
-        _add(found, late[0], ms, late[2])
+        left -= (kept := min(left, late[1] * max(run.sums, 1)))
+        _add(found, late[0], kept, late[2])
     lossy = run.resent > LOSSY
     left -= (lost_ms := min(left, _TIMEOUT_MS * run.timeouts * _exposed(run)) if lossy else 0.0)
     for name, ms, detail in _needs(run, rate_bps):
@@ -117,7 +121,7 @@ def _of_others(run: RunFigures, rate_bps: int | None) -> Times:
         _add(found, name, lost_ms + left, detail)
     else:
         _add(found, "processors" if run.idle < BUSY else "other", left)
-    return found
+    return found, kept
 
 
 def _exposed(run: RunFigures) -> float:
@@ -207,14 +211,23 @@ def _place(link: Link) -> str:
     return f"{link.lower}-{link.upper}" if ":" in link.lower else link.lower
 
 
-def _of_inagg(run: RunFigures, rate_bps: int | None) -> Times:
+def _of_inagg(run: RunFigures, rate_bps: int | None) -> tuple[Times, float]:
     """Divide the time that a step waits as the packet threads have seen it. A rank sees its own link only, so what it
-    sees as the switch may be the link of another host."""
+    sees as the switch may be the link of another host. Returns also what sums that cost nothing would leave."""
     waited = run.parts_ms.waited
-    total = sum(run.shares.get(name, 0.0) for name in _OF_SUMS)
-    if total <= 0:
+    if sum(run.shares.get(name, 0.0) for name in _OF_SUMS) <= 0:
         return _of_others(run, rate_bps)
-    seen = {name: waited * run.shares.get(name, 0.0) / total for name in _OF_SUMS}
+    shares = {name: run.shares.get(name, 0.0) for name in _OF_WAITING}
+    if run.groups:  # the shares are those of one group of a mesh, and stages send over gloo
+        times = {
+            kind: sum(each.ms for each in run.groups if (each.path == "gloo") == kind)
+            for kind in (True, False)
+        }
+        of_sums = sum(shares[name] for name in _OF_SUMS)
+        shares["gloo"] = of_sums * times[True] / max(times[False], 1e-9)
+    total = sum(shares.values())
+    seen = {name: waited * share / total for name, share in shares.items()}
+    kept = seen["ranks"] + seen["gloo"]
     late = _late(run)
     found: Times = {}
     if (link := _link_need(run, rate_bps)) is not None:
@@ -230,7 +243,7 @@ def _of_inagg(run: RunFigures, rate_bps: int | None) -> Times:
         elif name == "switch":
             detail = _of_switch(run)
         _add(found, name, ms, detail)
-    return found
+    return found, kept
 
 
 def diagnoses(comparison: ComparisonFigures) -> Iterator[Diagnosis]:

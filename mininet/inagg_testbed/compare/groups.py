@@ -46,13 +46,15 @@ def group_figures(of_ranks: Sequence[Sequence[Mapping[str, Any]]], steps: int) -
     for groups in of_ranks:
         for name, ranks, kind, call in _calls(groups):
             seen.setdefault((name, ranks, kind), []).append(call)
-    paths = {group["name"]: group["path"] for groups in of_ranks for group in groups}
+    paths: dict[str, set[str]] = {}
+    for group in (group for groups in of_ranks for group in groups):
+        paths.setdefault(group["name"], set()).add("gloo" if group["path"] == "inner" else group["path"])
     return [
         GroupFigures(
             name=name,
             ranks=ranks,
             kind=kind,
-            path="gloo" if kind not in REDUCTIONS or paths[name] == "inner" else paths[name],
+            path=", ".join(sorted(paths[name])) if kind in REDUCTIONS else "gloo",
             calls=statistics.fmean(call["ended"] for call in calls) / steps,
             bytes=statistics.fmean(call["ended_bytes"] for call in calls) / steps,
             ms=1e3 * statistics.fmean(call["seconds"] for call in calls) / steps,

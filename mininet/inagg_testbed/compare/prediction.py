@@ -10,6 +10,7 @@ rest is taken to grow with the bytes, communication as theory says, and computat
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from inagg.causes import PAYS
 from inagg_contract.constants import ETHERNET_HEADER_BYTES, IPV4_HEADER_BYTES, WORD_BYTES
@@ -32,10 +33,10 @@ PREDICTED = (
     "headers",
     "round trips",
     "RTT ms",
-    "compute ms",
+    "ran ms",
     "comm. ms",
     "predicted step ms",
-    "measured step ms",
+    "mean step ms",
 )
 
 
@@ -188,21 +189,29 @@ def _payoff(first: Model, other: Model, *, star: bool) -> str:
     if star:
         counts = [(str(count), pays(replace(own, workers=count, racks=[range(count)]))) for count in _WORKERS]
         where.append(_range("workers", "with {}", counts))
-    names = f"{other.prediction().way} is predicted to be {PAYS:g}x as fast as {first.prediction().way}"
+    names = (
+        f"{other.prediction().way} is predicted to be at least {PAYS:g}x as fast as {first.prediction().way}"
+    )
     return f"{names}: {'; '.join(where)}"
 
 
 def _range(what: str, text: str, tried: Sequence[tuple[str, bool]]) -> str:
-    """Where it pays, of values in ascending order with their names. They follow one another: what grows with a value
-    does so for one of the two architectures more than for the other."""
-    found = [number for number, (_, pays) in enumerate(tried) if pays]
-    if not found:
-        return text.format(f"no {what}" if what == "links" else f"no number of {what}")
-    least, most = tried[found[0]][0], tried[found[-1]][0]
-    from_least, to_most = found[0] == 0, found[-1] == len(tried) - 1
-    if from_least and to_most:
-        return text.format(f"any {what}" if what == "links" else f"any number of {what}")
-    amount = f"up to {most}" if from_least else f"at least {least}" if to_most else f"{least} to {most}"
+    """Where it pays, of values in ascending order with their names."""
+    several = what if what == "links" else f"number of {what}"
+    if all(pays for _, pays in tried):
+        return text.format(f"any {several}")
+    amounts = [
+        f"up to {names[-1]}"
+        if names[0] == tried[0][0]
+        else f"at least {names[0]}"
+        if names[-1] == tried[-1][0]
+        else f"{names[0]} to {names[-1]}"
+        for pays, group in groupby(tried, key=lambda each: each[1])
+        if pays and (names := [name for name, _ in group])
+    ]
+    if not amounts:
+        return text.format(f"no {several}")
+    amount = " or ".join(amounts)
     return text.format(f"{what} of {amount}" if what == "links" else f"{amount} {what}")
 
 

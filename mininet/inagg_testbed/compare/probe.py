@@ -246,7 +246,7 @@ class Probe:
             raise ConfigurationError(
                 "the program has made no process group before its optimizer's first step"
             )
-        if self._way.backend is not None and self._group().path == "inner":
+        if self._way.backend is not None and any(group.path == "inner" for group in self._measured()):
             raise ConfigurationError(f"--with {self._way}: gloo does the sums instead; the log says why")
         if self._models or self._way.gloo_sums or (self._way.baseline is None and not self._way.feedback):
             return

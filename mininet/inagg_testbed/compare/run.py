@@ -36,8 +36,8 @@ class Folder:
         make_folder(path)
         make_folder(path / "runs")
         wanted, file = compare.settings(), path / "settings.json"
-        if any((path / "runs").iterdir()) and (found := _read_settings(file)) != wanted:
-            changed = "; ".join(_changes(found, wanted))
+        found = _read_settings(file) if any((path / "runs").iterdir()) else wanted
+        if changed := "; ".join(_changes(found, wanted)):
             raise ConfigurationError(
                 f"{path} has another comparison ({changed}): give another folder with --results, or delete it"
             )

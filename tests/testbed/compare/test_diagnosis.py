@@ -8,6 +8,7 @@ import pytest
 from inagg.causes import CAUSES
 from inagg_testbed.compare.diagnosis import diagnose, diagnoses
 from inagg_testbed.compare.figures import Late, Link, Parts, RunFigures
+from inagg_testbed.compare.groups import GroupFigures
 from tests.testbed.compare.examples import comparison, run
 
 RATE = 100_000_000
@@ -58,6 +59,38 @@ def test_a_late_rank_comes_before_what_theory_says() -> None:
     first = diagnose(figures, RATE).causes[0]
     assert (first.name, first.share, first.detail) == ("ranks", 0.8, " (rank 3: data loading)")
     assert diagnose(figures, RATE).at_most == pytest.approx(100 / 90)  # late ranks stay late
+
+
+@pytest.mark.parametrize("shares", [{}, {"ranks": 0.5, "link": 0.5}])
+def test_a_rank_that_lacks_a_processor_stays_late_as_well(shares: dict[str, float]) -> None:
+    late = [Late(rank=1, late_ms=50, cause="processors")]
+    figures = of(parts={"waited": 100, "communication": 100}, late=late, sums=1, shares=shares)
+    causes = {cause.name: cause.share for cause in diagnose(figures, RATE).causes}
+    assert causes["processors"] == pytest.approx(0.5)
+    assert diagnose(figures, RATE).at_most == pytest.approx(2)
+
+
+def test_what_gloo_does_beside_sums_stays() -> None:
+    """Such as broadcasts of buffers, or messages of a pipeline."""
+    figures = of(
+        parts={"ran": 50, "waited": 50, "communication": 50},
+        shares={"program": 0.5, "link": 0.1, "gloo": 0.4},
+    )
+    causes = {cause.name: cause.share for cause in diagnose(figures, RATE).causes}
+    assert causes == pytest.approx({"computation": 0.5, "gloo": 0.4, "link": 0.1})
+    assert diagnose(figures, RATE).at_most == pytest.approx(1 / 0.9)
+
+
+def test_the_stages_of_a_mesh_wait_for_gloo() -> None:
+    """Of 40 ms in collectives 30 are messages; the shares are those of a group that has only sums."""
+    own = {"ranks": 2, "calls": 1, "bytes": 1}
+    groups = [
+        GroupFigures(name="tp", kind="all_reduce", path="switch", ms=10, **own),
+        GroupFigures(name="pp", kind="recv", path="gloo", ms=30, **own),
+    ]
+    figures = of(parts={"waited": 80, "communication": 80}, shares={"switch": 0.2}, groups=groups)
+    causes = {cause.name: cause.share for cause in diagnose(figures, RATE).causes}
+    assert causes == pytest.approx({"gloo": 0.75, "switch": 0.25})
 
 
 def test_loss_is_what_is_left_where_packets_are_sent_again() -> None:

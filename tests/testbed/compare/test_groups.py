@@ -44,6 +44,12 @@ def test_sums_without_a_job_go_over_gloo() -> None:
     assert {each.path for each in group_figures([rank(1, 1, path="inner")], STEPS)} == {"gloo"}
 
 
+def test_all_paths_of_a_dimension_are_named() -> None:
+    """One of two groups has fallen back."""
+    paths = {each.name: each.path for each in group_figures([rank(1, 1), rank(1, 1, path="inner")], STEPS)}
+    assert paths == {"dp": "gloo, switch", "tp": "gloo, switch", "pp": "gloo"}
+
+
 @pytest.mark.parametrize(
     ("way", "sums"),
     [

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from inagg_testbed.compare.figures import ComparisonFigures, Parts, RunFigures
-from inagg_testbed.compare.prediction import payoffs, predictions
+from inagg_testbed.compare.prediction import _range, payoffs, predictions
 from tests.testbed.compare.examples import comparison, run
 
 
@@ -59,8 +59,8 @@ def test_inagg_pays_where_the_link_is_the_limit() -> None:
     thousand parameters. In a ring of two each link carries as much as with inagg."""
     (text,) = payoffs(four(1_000_000, ring_ms=502.2, inagg_ms=339.5, rtt_ms=0.02))
     assert text == (
-        "inagg:32 is predicted to be 1.1x as fast as ring: on links of up to 5 Gbit/s; with at least 20 thousand"
-        " parameters; with at least 3 workers"
+        "inagg:32 is predicted to be at least 1.1x as fast as ring: on links of up to 5 Gbit/s; with at least 20"
+        " thousand parameters; with at least 3 workers"
     )
 
 
@@ -78,3 +78,15 @@ def test_inagg_pays_nowhere_beside_long_computation_of_a_small_model() -> None:
 def test_nothing_is_said_of_other_architectures() -> None:
     runs = [of(way, waited=100, elements=1000) for way in ("ring", "server:sync")]
     assert list(payoffs(comparison(*runs))) == []
+
+
+def test_all_ranges_in_which_it_pays_are_said() -> None:
+    def said(*pays: bool) -> str:
+        return _range(
+            "links", "on {}", list(zip(("1 Mbit/s", "2 Mbit/s", "5 Mbit/s", "10 Mbit/s"), pays, strict=True))
+        )
+
+    assert said(True, True, True, True) == "on any links"
+    assert said(False, False, False, False) == "on no links"
+    assert said(True, False, False, True) == "on links of up to 1 Mbit/s or at least 10 Mbit/s"
+    assert said(False, True, True, False) == "on links of 2 Mbit/s to 5 Mbit/s"
