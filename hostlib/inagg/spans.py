@@ -14,6 +14,8 @@ Nothing is recorded before `start`. Then the ends of collectives (`inagg.counter
 | exchange, evaluation | of `inagg compare` | |
 | all_reduce, broadcast, ... | the collective's call | its end is noticed |
 
+A pass within a pass, and the step of an optimizer within an optimizer's, are parts of the outer one.
+
 A span is a tuple and costs about a microsecond. Steps older than the last `MOST_STEPS` are forgotten.
 """
 
@@ -25,7 +27,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 MOST_STEPS = 16
-_MOST_SPANS = 4096  # of a step
+_MOST_SPANS, _MOST_TAILS = 4096, 1024  # of a step
 _WARM_UP = 2  # steps
 
 FORWARD, BACKWARD, WAIT, OPTIMIZER, LOADING = "forward", "backward", "wait", "optimizer", "data loading"
@@ -77,13 +79,15 @@ class Recorder:
         self._number = 0
         self._begin_s = now_s
         self._since_s = now_s  # of the program's thread, as the next
-        self._tails: list[tuple[float, float]] = []
+        self._tails: list[tuple[float, float]] = []  # of backward passes: the gradients are computed, the end
 
     def add(self, span: Span) -> None:
         """Something has ended."""
         with self._lock:
-            if len(self._spans) < _MOST_SPANS:
-                self._spans.append(span)
+            self._add(span)
+
+    def _add(self, *spans: Span) -> None:
+        self._spans.extend(spans[: _MOST_SPANS - len(self._spans)])
 
     def collective(self, kind: str, size: int, begin_s: float, end_s: float) -> None:
         """A collective on `size` bytes has ended."""
@@ -91,9 +95,10 @@ class Recorder:
 
     def loaded(self, begin_s: float, end_s: float) -> None:
         """A data loader has given a batch."""
-        if self._is_programs():
-            self.add(Span(LOADING, begin_s, end_s))
-            self._since_s = end_s
+        if self.is_programs():
+            with self._lock:
+                self._add(Span(LOADING, begin_s, end_s))
+                self._since_s = end_s
 
     @contextmanager
     def during(self, kind: str) -> Iterator[None]:
@@ -102,19 +107,21 @@ class Recorder:
         try:
             yield
         finally:
-            if self._is_programs():
+            if self.is_programs():
                 self.add(Span(kind, begin_s, time.monotonic()))
 
     def backward(self, begin_s: float, computed_s: float, end_s: float) -> None:
         """A backward pass has ended. computed_s: the last gradient was computed, and waiting for sums began."""
-        self.add(Span(FORWARD, self._since_s, begin_s))
-        self.add(Span(BACKWARD, begin_s, computed_s))
-        self._tails.append((computed_s, end_s))
-        self._since_s = end_s
+        with self._lock:
+            self._add(Span(FORWARD, self._since_s, begin_s), Span(BACKWARD, begin_s, computed_s))
+            if len(self._tails) < _MOST_TAILS:
+                self._tails.append((computed_s, end_s))
+            self._since_s = end_s
 
     def go_on(self, now_s: float) -> None:
         """What the program does from now on belongs to the next forward pass."""
-        self._since_s = now_s
+        with self._lock:
+            self._since_s = now_s
 
     def end_step(self, now_s: float) -> None:
         """An optimizer's step has ended, and with it a step of the training."""
@@ -122,7 +129,7 @@ class Recorder:
             self._spans.extend(self._waits())
             self._steps.append(Step(self._number, self._begin_s, now_s, self._spans))
             self._number, self._begin_s, self._spans = self._number + 1, now_s, []
-        self._tails, self._since_s = [], now_s
+            self._tails, self._since_s = [], now_s
 
     def _waits(self) -> Iterator[Span]:
         """The ends of the backward passes, as long as collectives were under way: DDP's reducer waits there, and copies
@@ -138,7 +145,8 @@ class Recorder:
         with self._lock:
             return list(self._steps)
 
-    def _is_programs(self) -> bool:
+    def is_programs(self) -> bool:
+        """Whether the calling thread is the program's."""
         return threading.get_ident() == self._thread
 
 

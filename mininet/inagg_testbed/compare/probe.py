@@ -34,7 +34,6 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from inagg import hooks, spans, takeover
 from inagg.at_exit import living
@@ -44,7 +43,7 @@ from inagg.explanation import explain_figures
 from inagg.loading import loading_s
 from inagg.membership.sockets import tcp_sockets
 from inagg.process_group import ProcessGroup
-from inagg.training_spans import watch_training
+from inagg.training_spans import watch_optimizers, watch_training
 from inagg_baselines import collectives, exchanges
 from inagg_baselines.attachment import attach
 from inagg_baselines.catalog import Architecture
@@ -112,7 +111,7 @@ class Probe:
         takeover.install({takeover.VARIABLE: ",".join(takeover.BACKENDS)}, without_job=without_job)
         self._after_construction(DistributedDataParallel, self._on_model)
         watch_training(self._spans, ends_steps=False)  # before the next, which ends them
-        register_optimizer_step_post_hook(self._on_step)
+        watch_optimizers(self._on_step)
         self._watch_losses()
 
     # --- the architecture
@@ -219,7 +218,7 @@ class Probe:
             *(one + other for one, other in zip(astuple(self._skipped), astuple(during), strict=True))
         )
 
-    def _on_step(self, optimizer: Optimizer, _arguments: Any, _settings: Any) -> None:
+    def _on_step(self, optimizer: Optimizer, _begin_s: float, _end_s: float) -> None:
         own = {id(each) for group in optimizer.param_groups for each in group["params"]}
         began = time.monotonic()
         for parameters, exchange in self._exchanges.values():
