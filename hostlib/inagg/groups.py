@@ -50,7 +50,7 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
     if pg_options is not None and not isinstance(pg_options, Options):
         raise ConfigurationError(f"pg_options must be inagg.Options, not {type(pg_options).__name__}")
     store, own = backend_options.store, backend_options.store
-    members = list(backend_options.global_ranks_in_group)  # empty for the world
+    members = ranks = list(backend_options.global_ranks_in_group)  # empty for the world
     if backend_options.group_size == 1:
         members = []  # nobody to agree with; the process that serves the store may have ended
     if members:
@@ -65,7 +65,7 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
         formed=not waits_for_reconfigure(backend_options),
         **({} if taken is None else taken.settings),
     )
-    tracing.start(own, group.rank(), group.size())
+    tracing.start(ranks[group.rank()] if ranks else group.rank(), group.size(), None if ranks else own)
     if members:
         forget_members(store, members[backend_options.group_rank])
     if not members and group.size() > 1:

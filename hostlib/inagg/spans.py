@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
+VARIABLE = "INAGG_TRACE"  # a folder; `inagg.tracing` starts the recorder, and writes the steps there
 MOST_STEPS = 16
 _MOST_SPANS, _MOST_TAILS = 4096, 1024  # of a step
 _WARM_UP = 2  # steps

@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes what this rank does when into ``INAGG_TRACE``, a folder, for `inagg trace`: the spans of the last steps.
 
-Ranks have different clocks. Each rank asks rank 0 through the store for the time, when the first group is made, and
-takes the answer to be of the middle of the round trip (Cristian's algorithm): it is wrong by at most half of that. Of
-several questions the one with the shortest round trip counts. Ranks of one machine share CLOCK_MONOTONIC.
+Ranks of one machine share CLOCK_MONOTONIC. Ranks of several machines are compared in one of two ways:
+
+| the world is | clocks | wrong by |
+|---|---|---|
+| a group of inagg's | when it is made, each rank asks rank 0 for the time through the store | half a round trip |
+| of another backend | each rank takes its machine's time of day | what NTP or PTP leaves |
+
+An answer is taken to be of the middle of the round trip (Cristian's algorithm). Of several questions the one with the
+shortest round trip counts. Only the world is asked: groups of some ranks may be made by some of them first, and rank 0
+may be in none.
 """
 
 import atexit
@@ -20,52 +27,72 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from inagg import spans
 from inagg.base_errors import ConfigurationError
+from inagg.spans import VARIABLE
 from inagg.training_spans import watch_training
 
-VARIABLE = "INAGG_TRACE"
 _QUESTIONS = 5
-_PATIENCE = timedelta(seconds=60)  # after all ranks have made the group
+_PATIENCE = timedelta(seconds=60)  # after all ranks have made the world
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
 class Clock:
-    """offset_s: what to add to this rank's `time.monotonic` for rank 0's. error_s: by which it may be wrong."""
+    """offset_s: what to add to this rank's `time.monotonic` for rank 0's, or, if error_s is None, for the time of day.
+
+    error_s: by which that may be wrong; None: unknown.
+    """
 
     offset_s: float = 0.0
-    error_s: float = 0.0
+    error_s: float | None = 0.0
 
 
-def start(store: Store, rank: int, size: int) -> None:
-    """Trace this rank from its first group on, if ``INAGG_TRACE`` is set. All ranks of the group call this.
+def start(rank: int, size: int, world: Store | None) -> None:
+    """Trace this rank from its first group on, if ``INAGG_TRACE`` is set.
 
-    At the end of the process it writes FOLDER/rankR.json. Raises ConfigurationError if there can be no such folder.
+    At the end of the process it writes FOLDER/rankR.json. A file of that name, of an earlier training, is removed.
+    Raises ConfigurationError if that fails.
+
+    rank: in the world. size: of the group. world: the store of the group if it is the world; then all ranks call this.
     """
-    folder = os.environ.get(VARIABLE)
-    if not folder or spans.recorder() is not None:
+    name = os.environ.get(VARIABLE)
+    if not name or spans.recorder() is not None:
         return
+    folder = Path(name)
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        _file(folder, rank).unlink(missing_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"{VARIABLE}={folder}: {error.strerror}") from error
+        raise ConfigurationError(f"{VARIABLE}={name}: {error.strerror}") from error
+    began_s = time.monotonic()
     recorder = spans.start()
     watch_training(recorder)
-    clock = compare_clocks(PrefixStore("inagg-trace", store), rank, size, _boot_id())
-    atexit.register(write, Path(folder), rank, clock, recorder)
+    if world is None:
+        clock = Clock(time.time() - time.monotonic(), None)
+    else:
+        clock = compare_clocks(PrefixStore("inagg-trace", world), rank, size, _boot_id())
+    atexit.register(write, folder, rank, clock, began_s, recorder)
 
 
-def write(folder: Path, rank: int, clock: Clock, recorder: spans.Recorder) -> None:
-    """Write FOLDER/rankR.json: who, the clock, and the steps, as `inagg.spans` has them."""
+def write(folder: Path, rank: int, clock: Clock, began_s: float, recorder: spans.Recorder) -> None:
+    """Write FOLDER/rankR.json: who, the clock, since when, and the steps, as `inagg.spans` has them."""
     document = {
         "rank": rank,
         "host": os.environ.get("INAGG_HOST_NAME") or socket.gethostname(),
         "pid": os.getpid(),
+        "machine": _boot_id(),
         "clock": asdict(clock),
+        "began_s": began_s,
+        "ended_s": time.monotonic(),
         "steps": recorder.steps(),
     }
-    scratch = folder / f".rank{rank}.json"
+    path = _file(folder, rank)
+    scratch = path.with_name(f".{path.name}")
     scratch.write_text(json.dumps(document))
-    scratch.replace(folder / f"rank{rank}.json")
+    scratch.replace(path)
+
+
+def _file(folder: Path, rank: int) -> Path:
+    return folder / f"rank{rank}.json"
 
 
 def compare_clocks(
@@ -86,14 +113,15 @@ def compare_clocks(
         store.set(f"{rank}/questions", "0")
         return Clock()
     store.set(f"{rank}/questions", str(_QUESTIONS))
-    found = []
+    found: list[tuple[float, float]] = []  # error and offset
     for number in range(_QUESTIONS):
         asked_s = clock()
         store.set(f"{rank}/{number}/question", "")
         theirs_s = float(_get(store, f"{rank}/{number}/answer"))
         now_s = clock()
-        found.append(Clock(theirs_s - (asked_s + now_s) / 2, (now_s - asked_s) / 2))
-    return min(found, key=lambda each: each.error_s)
+        found.append(((now_s - asked_s) / 2, theirs_s - (asked_s + now_s) / 2))
+    error_s, offset_s = min(found)
+    return Clock(offset_s, error_s)
 
 
 def _get(store: Store, key: str) -> bytes:

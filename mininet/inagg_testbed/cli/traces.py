@@ -2,7 +2,7 @@
 """`inagg trace` and `inagg run --timeline`: what all ranks did in a step, as one file."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from inagg_testbed.files import check_writable, write_text
 
 if TYPE_CHECKING:
     from inagg_testbed.network.testbed import Testbed
+    from inagg_testbed.trace.ranks import RankTrace
 
 _STEPS = 3
 
@@ -47,10 +48,21 @@ def trace(
         check_writable(output)
         ranks = read_ranks(folder)
         _write(output, make_trace(ranks, steps=steps))
-        if (error_s := max(one.error_s for one in ranks)) > 0:
-            console.print(
-                f"clocks of ranks differ by at most {1e6 * error_s:.0f} us", highlight=False, soft_wrap=True
-            )
+        for line in _remarks(ranks):
+            console.print(line, highlight=False, soft_wrap=True)
+
+
+def _remarks(ranks: Sequence["RankTrace"]) -> Iterator[str]:
+    """What to know of a trace."""
+    from inagg_testbed.trace.ranks import of_earlier_training
+
+    errors = [one.error_s for one in ranks]
+    if None in errors:
+        yield "clocks of ranks differ by what NTP or PTP leaves: the world is of another backend than inagg"
+    elif (error_s := max(filter(None, errors), default=0.0)) > 0:
+        yield f"clocks of ranks differ by at most {1e6 * error_s:.0f} us"
+    if (old := of_earlier_training(ranks)) is not None:
+        yield f"rank{old.rank}.json seems to be of an earlier training: that rank ended before another one began"
 
 
 @contextmanager

@@ -58,7 +58,11 @@ def make_trace(ranks: Sequence[RankTrace], passages: Iterable[Passage] = (), *, 
         "displayTimeUnit": "ms",
         "otherData": {
             "steps": numbers,
-            "clock_error_us": {f"rank {one.rank}": 1e6 * one.error_s for one in ranks if one.error_s},
+            "clock_error_us": {
+                f"rank {one.rank}": None if one.error_s is None else 1e6 * one.error_s
+                for one in ranks
+                if one.error_s != 0
+            },
         },
     }
 

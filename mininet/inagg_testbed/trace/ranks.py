@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the files that ranks write for a trace (`inagg.tracing`), and puts them on one clock."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ class _Clock(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     offset_s: float
-    error_s: float
+    error_s: float | None
 
 
 class _Document(BaseModel):
@@ -27,30 +28,45 @@ class _Document(BaseModel):
     rank: int
     host: str
     pid: int
+    machine: str
     clock: _Clock
+    began_s: float
+    ended_s: float
     steps: list[tuple[int, float, float, list[tuple[str, float, float, int]]]]
 
 
 @dataclass(frozen=True)
 class RankTrace:
-    """A rank's steps by number, on rank 0's clock. error_s: by which they may be wrong."""
+    """A rank's steps by number, on the clock of the first rank's machine.
+
+    error_s: by which times may be wrong; None: by what NTP or PTP leaves. began_s, ended_s: when the rank was traced.
+    """
 
     rank: int
     host: str
     pid: int
-    error_s: float
+    error_s: float | None
+    began_s: float
+    ended_s: float
     steps: dict[int, Step]
 
 
 def read_ranks(folder: Path) -> list[RankTrace]:
     """What the ranks have written into a folder, by rank. Raises ConfigurationError."""
-    ranks = sorted((_read(path) for path in folder.glob("rank*.json")), key=lambda one: one.rank)
-    if not ranks:
+    found = sorted((_read(path) for path in folder.glob("rank*.json")), key=lambda one: one.rank)
+    if not found:
         raise ConfigurationError(
             f"no rank has written a trace into {folder}: its program made no group of inagg's (--take-over gloo takes "
             "groups over), or os._exit has ended it"
         )
-    return ranks
+    clocks = _clocks(found)
+    return [_on_clock(one, clocks[one.machine]) for one in found]
+
+
+def of_earlier_training(ranks: Sequence[RankTrace]) -> RankTrace | None:
+    """A rank that ended before another one began: all ranks of one training run at the same time. None: none did."""
+    first = min(ranks, key=lambda one: one.ended_s)
+    return first if first.ended_s < max(one.began_s for one in ranks) else None
 
 
 def last_steps(ranks: Sequence[RankTrace], count: int) -> list[int]:
@@ -68,14 +84,33 @@ def last_steps(ranks: Sequence[RankTrace], count: int) -> list[int]:
     return common[-count:]
 
 
-def _read(path: Path) -> RankTrace:
+def _read(path: Path) -> _Document:
     try:
-        found = _Document.model_validate_json(path.read_text())
+        return _Document.model_validate_json(path.read_text())
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
     except ValidationError as error:
         raise ConfigurationError(f"{path}: not the trace of a rank: {first_problem(error)}") from error
-    ahead_s = found.clock.offset_s
+
+
+def _clocks(found: Sequence[_Document]) -> dict[str, _Clock]:
+    """Of each machine, its clock to that of the first rank's machine, which is right. Ranks of a machine share it."""
+    best: dict[str, _Clock] = {}
+    for one in sorted(found, key=lambda one: math.inf if one.clock.error_s is None else one.clock.error_s):
+        best.setdefault(one.machine, one.clock)
+    first = best[found[0].machine]
+    return {
+        machine: _Clock(offset_s=clock.offset_s - first.offset_s, error_s=_sum(clock.error_s, first.error_s))
+        for machine, clock in best.items()
+    } | {found[0].machine: _Clock(offset_s=0.0, error_s=0.0)}
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
+
+def _on_clock(found: _Document, clock: _Clock) -> RankTrace:
+    ahead_s = clock.offset_s
     steps = {
         number: Step(
             number,
@@ -85,4 +120,5 @@ def _read(path: Path) -> RankTrace:
         )
         for number, begin_s, end_s, spans in found.steps
     }
-    return RankTrace(found.rank, found.host, found.pid, found.clock.error_s, steps)
+    lasted = found.began_s + ahead_s, found.ended_s + ahead_s
+    return RankTrace(found.rank, found.host, found.pid, clock.error_s, *lasted, steps)

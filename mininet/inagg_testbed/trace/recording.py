@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from inagg.spans import VARIABLE
 from inagg_testbed.network.control import call_in_network_namespace
 from inagg_testbed.network.fabric import CONTROL_PORT, SwitchPort
 from inagg_testbed.network.testbed import Testbed
@@ -15,7 +16,6 @@ from inagg_testbed.trace.packet_ring import PacketRing
 from inagg_testbed.trace.passages import Passage, read_passages
 from inagg_testbed.trace.ranks import read_ranks
 
-VARIABLE = "INAGG_TRACE"  # of `inagg.tracing`
 _KEEP_BYTES = 256 << 20  # of all switches: some million packets
 _HEADERS_BYTES = 64
 

@@ -117,6 +117,39 @@ def test_a_program_that_is_taken_over_over_bridges_has_its_ranks_events(tmp_path
     assert not [event for event in found["traceEvents"] if event["ph"] in "Csf"]
 
 
+GROUPS = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+weight = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([weight], lr=0.01)
+for members in ([0, 1], [1, 2]):
+    group = dist.new_group(members, backend="inagg")
+    if dist.get_rank() in members:
+        dist.all_reduce(torch.ones(1000), group=group)
+for _ in range(3):
+    weight.sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.netns
+def test_groups_of_some_ranks_have_one_trace(tmp_path: Path) -> None:
+    """Ranks 1 and 2 are both the last of their first group, and rank 0 is not in rank 2's."""
+    arguments = words(tmp_path, "", "--workers", "3", "--switch", "bridge")
+    Path(arguments[-1]).write_text(GROUPS)
+    done = commands.inagg_process(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "trace.json").read_text())
+    check(found)
+    assert found["otherData"] == {"steps": [2], "clock_error_us": {}}
+    for number in range(3):
+        names = [one["name"] for one in threads_of(found, f"rank {number} (h{number + 1})")["program"]]
+        assert names == ["step 2", "forward", "backward", "optimizer"]
+
+
 @pytest.mark.netns
 @pytest.mark.usefixtures("forked_processes")
 def test_a_program_without_groups_of_inaggs_is_named(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from inagg.spans import Span, Step
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.trace.events import make_trace
 from inagg_testbed.trace.passages import Passage
-from inagg_testbed.trace.ranks import RankTrace, last_steps, read_ranks
+from inagg_testbed.trace.ranks import RankTrace, last_steps, of_earlier_training, read_ranks
 from tests.testbed.trace.validity import check, threads_of
 
 SPANS = [
@@ -32,7 +32,8 @@ def step(number: int, begin_s: float, spans: list[Span] = SPANS) -> Step:
 
 
 def rank(number: int, *steps: Step) -> RankTrace:
-    return RankTrace(number, f"h{number + 1}", 100 + number, 0.0, {each.number: each for each in steps})
+    by_number = {each.number: each for each in steps}
+    return RankTrace(number, f"h{number + 1}", 100 + number, 0.0, 0.0, 1000.0, by_number)
 
 
 def passages(begin_s: float) -> list[Passage]:
@@ -129,21 +130,55 @@ def test_a_trace_has_the_last_steps_that_all_ranks_have() -> None:
         last_steps([rank(0, step(1, 1.0)), rank(1)], 1)
 
 
-def test_ranks_of_several_machines_are_on_rank_0s_clock(tmp_path: Path) -> None:
-    for number, offset_s in ((0, 0.0), (1, -300.0)):
-        written: dict[str, Any] = {
-            "rank": number,
-            "host": "node",
-            "pid": 7,
-            "clock": {"offset_s": offset_s, "error_s": number * 1e-4},
-            "steps": [step(5, 100.0 - offset_s)],
-        }
-        (tmp_path / f"rank{number}.json").write_text(json.dumps(written))
-    document = make_trace(read_ranks(tmp_path), steps=3)
+def write(
+    folder: Path, number: int, machine: str, ahead_s: float, error_s: float | None, **times: float
+) -> None:
+    """A rank's file. ahead_s: of its clock to the common one. times: on its clock."""
+    written = {
+        "rank": number,
+        "host": "node",
+        "pid": 7,
+        "machine": machine,
+        "clock": {"offset_s": -ahead_s, "error_s": error_s},
+        **({"began_s": 0.0 + ahead_s, "ended_s": 1000.0 + ahead_s} | times),
+        "steps": [step(5, 100.0 + ahead_s)],
+    }
+    (folder / f"rank{number}.json").write_text(json.dumps(written))
+
+
+def begins_of_step(document: dict[str, Any]) -> list[float]:
     check(document)
+    return [event["ts"] for event in document["traceEvents"] if event["name"] == "step 5"]
+
+
+def test_ranks_of_several_machines_are_on_rank_0s_clock(tmp_path: Path) -> None:
+    write(tmp_path, 0, "one", 0.0, 0.0)
+    write(tmp_path, 1, "two", 300.0, 1e-4)
+    document = make_trace(read_ranks(tmp_path), steps=3)
     assert document["otherData"]["clock_error_us"] == {"rank 1": pytest.approx(100)}
-    begins = [event["ts"] for event in document["traceEvents"] if event["name"] == "step 5"]
-    assert begins == pytest.approx([0, 0], abs=1e-2)
+    assert begins_of_step(document) == pytest.approx([0, 0], abs=1e-2)
+
+
+def test_ranks_that_know_the_time_of_day_only_are_on_one_clock(tmp_path: Path) -> None:
+    """Two of them on one machine, whose clock they share: their times of day differ, because NTP has set it."""
+    write(tmp_path, 0, "one", -1.7e9, None)
+    write(tmp_path, 2, "two", 300.0 - 1.7e9, None)
+    write(tmp_path, 3, "one", -1.7e9, None)
+    text = (tmp_path / "rank3.json").read_text()
+    (tmp_path / "rank3.json").write_text(text.replace('"offset_s": 1700000000.0', '"offset_s": 1700000000.5'))
+    document = make_trace(read_ranks(tmp_path), steps=3)
+    assert document["otherData"]["clock_error_us"] == {"rank 2": None}
+    assert begins_of_step(document) == pytest.approx([0, 0, 0], abs=1)
+
+
+def test_a_file_of_an_earlier_training_is_found(tmp_path: Path) -> None:
+    write(tmp_path, 0, "one", 0.0, 0.0, began_s=50.0, ended_s=200.0)
+    write(tmp_path, 1, "two", 300.0, 1e-4, began_s=351.0, ended_s=490.0)
+    assert of_earlier_training(read_ranks(tmp_path)) is None
+    write(tmp_path, 2, "one", 0.0, 0.0, began_s=10.0, ended_s=49.0)
+    old = of_earlier_training(read_ranks(tmp_path))
+    assert old is not None
+    assert old.rank == 2
 
 
 def test_files_that_are_no_traces_are_named(tmp_path: Path) -> None:
