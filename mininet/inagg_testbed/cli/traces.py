@@ -3,18 +3,20 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from inagg_testbed.cli.options import console, errors_explained
+from inagg_testbed.errors import LauncherError
 from inagg_testbed.files import check_writable, write_text
 
 if TYPE_CHECKING:
     from inagg_testbed.network.testbed import Testbed
     from inagg_testbed.trace.ranks import RankTrace
+    from inagg_testbed.trace.recording import Recording
 
 _STEPS = 3
 
@@ -49,7 +51,7 @@ def trace(
         ranks = read_ranks(folder)
         _write(output, make_trace(ranks, steps=steps))
         for line in _remarks(ranks):
-            console.print(line, highlight=False, soft_wrap=True)
+            _say(line)
 
 
 def _remarks(ranks: Sequence["RankTrace"]) -> Iterator[str]:
@@ -67,28 +69,38 @@ def _remarks(ranks: Sequence["RankTrace"]) -> Iterator[str]:
 
 @contextmanager
 def recorded(testbed: "Testbed", output: Path | None) -> Iterator[Mapping[str, str]]:
-    """Record what ranks and switches do in the block, and write the trace after it. Gives variables for the ranks.
+    """Record what ranks and switches do in the block. Gives variables for the ranks.
 
-    output: None: record nothing. Raises LauncherError.
+    After the block, also after one that failed, it writes the trace of what the ranks have left, or says why there is
+    none. output: None: record nothing. Raises NetworkError if the kernel refuses.
     """
     if output is None:
         yield {}
         return
     from inagg_testbed.trace.recording import Recording
 
-    with closing(Recording(testbed)) as recording:
+    recording = Recording(testbed)
+    try:
         yield recording.environment
-    _write(output, recording.trace(_STEPS))
+    finally:
+        recording.close()
+        _write_recorded(output, recording)
+
+
+def _write_recorded(output: Path, recording: "Recording") -> None:
+    try:
+        _write(output, recording.trace(_STEPS))
+    except LauncherError as error:
+        _say(f"no trace: {error}")
+        return
     if recording.dropped:
-        console.print(
-            f"the trace lacks {recording.dropped} packets: the kernel had no memory for them",
-            highlight=False,
-            soft_wrap=True,
-        )
+        _say(f"the trace lacks {recording.dropped} packets: the kernel had no memory for them")
 
 
 def _write(output: Path, document: dict[str, Any]) -> None:
     write_text(output, json.dumps(document) + "\n")
-    console.print(
-        f"trace:  {output.resolve()} (https://ui.perfetto.dev opens it)", highlight=False, soft_wrap=True
-    )
+    _say(f"trace:  {output.resolve()} (https://ui.perfetto.dev opens it)")
+
+
+def _say(line: str) -> None:
+    console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -152,10 +152,26 @@ def test_groups_of_some_ranks_have_one_trace(tmp_path: Path) -> None:
 
 @pytest.mark.netns
 @pytest.mark.usefixtures("forked_processes")
-def test_a_program_without_groups_of_inaggs_is_named(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, words(tmp_path, "gloo", "--workers", "2"))
-    assert done.exit_code == 1
-    assert "no rank has written a trace" in " ".join(done.output.split())
+def test_a_program_without_groups_of_inaggs_succeeds_without_a_trace(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, words(tmp_path, "gloo", "--workers", "2", "--switch", "bridge"))
+    assert done.exit_code == 0, done.output
+    assert "no trace: no rank has written a trace" in done.output
+    assert "logs: " in done.output
+    assert not (tmp_path / "trace.json").exists()
+
+
+@pytest.mark.netns
+@pytest.mark.usefixtures("forked_processes")
+def test_a_run_that_fails_has_the_trace_of_its_steps(tmp_path: Path) -> None:
+    arguments = words(tmp_path, "inagg", "--workers", "2", "--switch", "bridge")
+    with Path(arguments[-1]).open("a") as program:
+        program.write("raise ValueError('after the training')\n")
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 1, done.output
+    assert "after the training" in done.output
+    found = read(tmp_path)
+    for number in range(2):
+        check_rank(threads_of(found, f"rank {number} (h{number + 1})"))
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
