@@ -7,7 +7,7 @@ Of the format's events X are slices, C counters, s and f the ends of an arrow, M
 
 import itertools
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -302,15 +302,28 @@ def _arrows(
         if len(ways) < 2:
             continue
         found = _in_lanes(span for step in numbers for span in one.steps[step].spans)
+        under_way = _UnderWay(span for span, _ in found)
         for span, lane in found:
-            others = [other for other, _ in found if other is not span]
             own = _process(one.rank), lane
             first_s = _first_after(ways[False], span.begin_s, span.end_s)
-            if first_s is not None and not _within(span.begin_s, others):
+            if first_s is not None and not under_way.at(span.begin_s):
                 yield from _arrow(next(number), own, span.begin_s, ways[False].place, first_s, clock)
             last_s = _last_before(ways[True], span.end_s, span.begin_s)
-            if last_s is not None and not _within(span.end_s, others):
+            if last_s is not None and not under_way.at(span.end_s):
                 yield from _arrow(next(number), ways[True].place, last_s, own, span.end_s - _TICK_S, clock)
+
+
+class _UnderWay:
+    """How many of a rank's collectives are under way at a time."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        lasting = [span for span in spans if span.begin_s < span.end_s]
+        self._begins_s = sorted(span.begin_s for span in lasting)
+        self._ends_s = sorted(span.end_s for span in lasting)
+
+    def at(self, time_s: float) -> int:
+        """Those that begin before it and end after it."""
+        return bisect_left(self._begins_s, time_s) - bisect_right(self._ends_s, time_s)
 
 
 def _arrow(
@@ -320,10 +333,6 @@ def _arrow(
     for kind, (process, thread), time_s in (("s", start, start_s), ("f", end, end_s)):
         event = {"ph": kind, "id": number, "name": "packets", "cat": "inagg", "pid": process, "tid": thread}
         yield {**event, "ts": clock.us(time_s), **({"bp": "e"} if kind == "f" else {})}
-
-
-def _within(time_s: float, spans: Iterable[Span]) -> bool:
-    return any(span.begin_s < time_s < span.end_s for span in spans)
 
 
 def _first_after(track: _Track, time_s: float, end_s: float) -> float | None:

@@ -2,6 +2,7 @@
 """The trace that follows from what ranks and switches did."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,21 @@ def test_arrows_are_drawn_where_the_packets_are_of_one_collective() -> None:
     assert ("s", 1000, 56_500) in of_h2
     assert ("f", 2, 94_999) in of_h2
     assert len({one["id"] for one in document["traceEvents"] if one["ph"] == "s"}) == 4
+
+
+def test_a_step_of_many_collectives_has_the_arrows_of_each() -> None:
+    count = 10_000  # quadratic time would be a minute
+    each_s = 0.1 / count
+    spans = [Span("all_reduce", each_s * n, each_s * (n + 0.8), 4) for n in range(count)]
+    packets = [
+        Passage(50.0 + each_s * (n + (0.5 if leaves else 0.2)), "s1", "h1", leaves, leaves, 1, n, 1)
+        for n in range(count)
+        for leaves in (False, True)
+    ]
+    started = time.process_time()
+    document = make_trace([rank(0, step(4, 50.0, spans))], packets, steps=1)
+    assert time.process_time() - started < 5
+    assert len([event for event in document["traceEvents"] if event["ph"] == "s"]) == 2 * count
 
 
 def test_a_trace_has_the_last_steps_that_all_ranks_have() -> None:
