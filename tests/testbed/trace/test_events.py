@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from inagg.spans import Span, Step
+from inagg_testbed.cli.main import app
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.trace.events import make_trace
 from inagg_testbed.trace.passages import Passage
@@ -195,6 +197,22 @@ def test_a_file_of_an_earlier_training_is_found(tmp_path: Path) -> None:
     old = of_earlier_training(read_ranks(tmp_path))
     assert old is not None
     assert old.rank == 2
+
+
+def test_the_command_warns_of_clocks_and_of_an_earlier_training(tmp_path: Path) -> None:
+    folder, words = tmp_path / "ranks", ["trace", str(tmp_path / "ranks"), str(tmp_path / "trace.json")]
+    folder.mkdir()
+    write(folder, 0, "one", -1.7e9, None)
+    write(folder, 1, "one", -1.7e9, None)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "clocks" not in done.output
+    assert "earlier" not in done.output
+    write(folder, 1, "two", -1.7e9, None, began_s=-1.7e9 - 9, ended_s=-1.7e9 - 1)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "clocks of ranks differ by what NTP or PTP leaves" in done.output
+    assert "rank1.json seems to be of an earlier training" in done.output
 
 
 def test_files_that_are_no_traces_are_named(tmp_path: Path) -> None:
