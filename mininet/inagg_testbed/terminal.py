@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from rich import box
+from rich.ansi import AnsiDecoder
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
@@ -39,6 +40,8 @@ class ProgressView:
             str, tuple[bool, int]
         ] = {}  # the last that has a line: whether the end is known, which
         self._screen = Live(console=console, get_renderable=self._shown, refresh_per_second=4)
+        self._ansi = AnsiDecoder()
+        self._begun = ""  # a line of a program's output, as far as it is known
 
     def _shown(self) -> RenderableType:
         parts = [self._progress] if self._tasks else []
@@ -52,6 +55,7 @@ class ProgressView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.write("\n" if self._begun else "")
         self.below = None  # the tasks stay on the screen
         if self._live:
             self._screen.stop()
@@ -59,6 +63,16 @@ class ProgressView:
     def stage(self, text: str) -> None:
         """Print the stage that begins."""
         self.console.print(f"[dim]·[/dim] {text}", highlight=False)
+
+    def write(self, text: str) -> None:
+        """Pass a program's output on. On a terminal it appears above the tasks, line by line."""
+        if not self._live:
+            self.console.file.write(text)
+            self.console.file.flush()
+            return
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in lines:
+            self.console.print(self._ansi.decode_line(line.rstrip("\r")), highlight=False, soft_wrap=True)
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None:
         """Show that a task is at `done` of `total`. total: 0 if it is not known."""

@@ -463,6 +463,7 @@ def run_script(
                 if live:
                     view = stack.enter_context(ProgressView(console))
                     stack.enter_context(shown_live(testbed, view))
+                    show = view.write
                 follow_script(
                     testbed, command, on_output=show, say=tell_part, again=again, environment=environment
                 )

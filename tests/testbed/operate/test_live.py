@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """`inagg run --live`: a real training in a real browser and as lines, while its switch is killed and comes back."""
 
+import os
+import pty
 import re
 import signal
 import subprocess
+import termios
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +38,17 @@ mine = [dist.new_group([0, 2]), dist.new_group([1, 3])][dist.get_rank() % 2]
 while True:
     dist.all_reduce(torch.ones(100_000), group=mine)
     dist.all_reduce(torch.ones(1000))
+"""
+# A line that is not whole while the ranks are on the screen.
+HALF_A_LINE = """
+import os, sys, torch, torch.distributed as dist
+dist.init_process_group("inagg")
+print("saved [/tmp/x.pt]", end="", flush=True)
+over = torch.zeros(1)
+while over.item() < 1:
+    over = torch.full((1,), float(os.path.exists(sys.argv[1])))
+    dist.all_reduce(over)
+print(" twice")
 """
 
 
@@ -225,3 +239,40 @@ def test_the_url_is_of_this_machine_alone_and_read_only(training: Training) -> N
         page = answer.read().decode()
     assert "<form" in page
     assert "method=" not in page
+
+
+def test_a_terminal_shows_ranks_below_the_output(tmp_path: Path) -> None:
+    script, over = tmp_path / "half_a_line.py", tmp_path / "over"
+    script.write_text(HALF_A_LINE)
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (50, 200))
+    process = subprocess.Popen(
+        [*INAGG, "run", "--live", "--workers", "2", "--results", str(tmp_path), str(script), str(over)],
+        stdin=subprocess.DEVNULL,
+        stdout=its,
+        stderr=its,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(its)
+    pieces: list[bytes] = []
+
+    def follow() -> None:
+        with suppress(OSError):  # EIO: no process has the terminal open
+            while piece := os.read(ours, 1 << 16):
+                pieces.append(piece)
+
+    def screen() -> str:
+        return b"".join(pieces).decode(errors="replace")
+
+    reader = threading.Thread(target=follow)
+    reader.start()
+    try:
+        wait_until(lambda: "RTT ms" in screen(), "it shows the ranks", MOST_S)
+    finally:
+        over.touch()
+        returncode = process.wait(MOST_S)
+        reader.join()
+        os.close(ours)
+    assert returncode == 0, screen()
+    assert "saved [/tmp/x.pt] twice" in screen()
+    assert "#token=" in screen()
