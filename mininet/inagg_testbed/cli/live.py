@@ -25,8 +25,16 @@ LiveOption = Annotated[
 
 @contextmanager
 def shown_live(testbed: "Testbed", view: ProgressView, *, wanted: bool = True) -> Iterator[None]:
-    """Show a testbed's trainings while the block runs, if wanted and if it has a controller."""
-    if not wanted or testbed.controller is None:
+    """Show a testbed's trainings while the block runs, if wanted. A testbed without a controller shows nothing, which
+    is said.
+
+    The operator's token is printed on a terminal only: whoever reads a log may not be the operator.
+    """
+    if not wanted:
+        yield
+        return
+    if testbed.controller is None:
+        view.console.print("--live: this testbed has no controller, so there is nothing to show")
         yield
         return
     from inagg_testbed.operate.live import Watch, live_page, news, rendered
@@ -43,6 +51,10 @@ def shown_live(testbed: "Testbed", view: ProgressView, *, wanted: bool = True) -
 
     with ExitStack() as stack:
         url = stack.enter_context(live_page(testbed.controller))
+        if view.console.is_terminal:
+            url = f"{url}#token={testbed.controller.token}"  # browsers do not send what is behind #
+        else:
+            url = f"{url} asks for the token, which is in {testbed.controller.token_file}"
         view.console.print(f"live: {url}", highlight=False, soft_wrap=True, markup=False)
         stack.enter_context(Watch(testbed.controller, show))
         yield

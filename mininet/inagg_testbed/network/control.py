@@ -96,10 +96,10 @@ def enter_network_namespace(pid: int) -> None:
 class ControllerClient:
     """Makes requests to a controller (docs/controller-api.md) as its operator.
 
-        token_file: the file in which the controller keeps the operator's token. pid: of a process in the controller's
-        network namespace; None: it is reached from here. authority: the file with the certificate of the authority that
+    token_file: the file in which the controller keeps the operator's token. pid: of a process in the controller's
+    network namespace; None: it is reached from here. authority: the file with the certificate of the authority that
     signed the controller's, for an https URL; by default, the system's authorities. All methods raise
-        ControllerRefusedError and ControllerUnreachableError.
+    ControllerRefusedError and ControllerUnreachableError.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ControllerClient:
         pid: int | None = None,
         authority: Path | None = None,
     ) -> None:
-        self._token_file = token_file
+        self.token_file = token_file
         self.url = url.rstrip("/")
         self.pid = pid
         self._authority = authority
@@ -132,7 +132,7 @@ class ControllerClient:
     @property
     def token(self) -> str:
         """The operator's token. Raises ControllerUnreachableError."""
-        return _token(self._token_file)
+        return _token(self.token_file)
 
     def _get(self, kind: type[T], path: str) -> T:
         document = self.request("GET", path)

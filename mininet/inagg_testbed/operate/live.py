@@ -13,7 +13,7 @@ from rich.text import Text
 from inagg_contract.documents import Overview, OverviewJob, OverviewRank
 from inagg_contract.ranks import name_job, name_ranks
 from inagg_controller.logs import one_line
-from inagg_testbed.errors import ControllerRefusedError, ControllerUnreachableError
+from inagg_testbed.errors import LauncherError
 from inagg_testbed.network.control import ControllerClient
 from inagg_testbed.network.gateway import Gateway
 from inagg_testbed.terminal import plain_table
@@ -21,6 +21,7 @@ from inagg_testbed.terminal import plain_table
 _log = logging.getLogger(__name__)
 
 _INTERVAL_S = 1.0
+_END_S = 0.5  # for a request under way
 _KEPT = 5  # overviews; rates are measured over them
 # A rank is named late from this lateness on, and from this share of the latest one's, as in inagg.counters.
 _LEAST_LATE_S = 0.001
@@ -30,7 +31,7 @@ HEADER = ("rank", "host", "state", "sums/s", "late ms", "RTT ms", "window", "sen
 
 
 class RankRates(NamedTuple):
-    """Figures of a rank between two overviews; None: not known.
+    """Figures of a rank between two overviews; None: not known, as when the rank has begun to count anew.
 
     sums: a second. late_s: how much less it waits for others in a sum than the rank that waits most. resent: the share
     of packets that were sent again. goodput: payload of results, in bit/s.
@@ -55,6 +56,7 @@ def rank_rates(before: Overview, after: Overview, job: OverviewJob) -> Mapping[i
         }
         for then, now in zip(earlier.ranks, job.ranks, strict=True)
         if then.waits is not None and now.waits is not None
+        if now.waits.sums >= then.waits.sums and now.waits.waited_s >= then.waits.waited_s
     }
     means = {rank: each["waited_s"] / each["sums"] for rank, each in waits.items() if each["sums"] > 0}
     comparable = len(means) == len(job.ranks) > 1
@@ -63,8 +65,10 @@ def rank_rates(before: Overview, after: Overview, job: OverviewJob) -> Mapping[i
         resent = goodput = None
         if then.traffic is not None and now.traffic is not None:
             packets = now.traffic.packets - then.traffic.packets
-            resent = (now.traffic.retransmits - then.traffic.retransmits) / packets if packets > 0 else None
-            goodput = (now.traffic.chunks - then.traffic.chunks) * job.payload_bytes * 8 / seconds
+            again = now.traffic.retransmits - then.traffic.retransmits
+            chunks = now.traffic.chunks - then.traffic.chunks
+            resent = again / packets if packets > 0 and again >= 0 else None
+            goodput = chunks * job.payload_bytes * 8 / seconds if chunks >= 0 else None
         found[now.rank] = RankRates(
             sums=waits[now.rank]["sums"] / seconds if now.rank in waits else None,
             late_s=max(means.values()) - means[now.rank] if comparable else None,
@@ -140,7 +144,7 @@ def news(before: Overview | None, after: Overview) -> list[str]:
 
 class Watch:
     """Asks a controller once a second, in a thread, while the block runs. A controller that does not answer is asked
-    again.
+    again. The end of the block does not wait for its answer.
 
     show: gets the overview of some seconds ago, and that of now.
     """
@@ -156,23 +160,23 @@ class Watch:
 
     def __exit__(self, *error: object) -> None:
         self._over.set()
-        self._thread.join()
+        self._thread.join(_END_S)
 
     def _run(self) -> None:
         seen: list[Overview] = []
         while not self._over.wait(_INTERVAL_S):
             try:
                 seen = [*seen[-_KEPT + 1 :], self._client.overview()]
-            except (ControllerRefusedError, ControllerUnreachableError) as error:
+            except LauncherError as error:
                 _log.debug("no overview: %s", error)
                 continue
-            self._show(seen[0], seen[-1])
+            if not self._over.is_set():
+                self._show(seen[0], seen[-1])
 
 
 @contextmanager
 def live_page(client: ControllerClient) -> Iterator[str]:
-    """Let this machine's browsers reach the page of a testbed's controller. Yields its URL, with the operator's token
-    behind #, which browsers do not send."""
+    """Let this machine's browsers reach the page of a testbed's controller. Yields its URL."""
     assert client.pid is not None
     with Gateway(client.url, client.pid) as gateway:
-        yield f"{gateway.url}/live#token={client.token}"
+        yield f"{gateway.url}/live"

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import termios
 import threading
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -74,6 +74,16 @@ class Training:
         assert found is not None
         return found
 
+    @property
+    def url(self) -> str:
+        """Of the page, without the token."""
+        return self.await_line(r"live: (\S+)")
+
+    @property
+    def token(self) -> str:
+        """The operator's."""
+        return Path(self.await_line(r"live: .* the token, which is in (.+)$")).read_text().strip()
+
 
 @contextmanager
 def trained(results: Path, *arguments: str) -> Iterator[Training]:
@@ -133,10 +143,10 @@ def figures(window: Browser, column: int) -> list[float]:
 def test_the_page_shows_a_training_and_how_it_outlives_its_switch(
     training: Training, window: Browser, tmp_path: Path, width: int, scheme: Scheme
 ) -> None:
-    url, run = training.await_line(r"live: (\S+)"), training.await_line(r"run (\w+): ")
+    run = training.await_line(r"run (\w+): ")
     window.look(width, scheme)
     window.visit("about:blank")
-    window.visit(url)
+    window.visit(f"{training.url}#token={training.token}")
     assert "token" not in window.driver.current_url
 
     def shows_sums() -> bool:
@@ -179,7 +189,7 @@ def test_the_page_shows_a_training_and_how_it_outlives_its_switch(
 def test_keys_reach_everything_and_pause(training: Training, window: Browser) -> None:
     window.look(400)
     window.visit("about:blank")
-    window.visit(training.await_line(r"live: (\S+)"))
+    window.visit(f"{training.url}#token={training.token}")
     wait_until(lambda: bool(shown(window, ".job tbody tr")), "it shows ranks", MOST_S)
     reached = []
     for _ in range(12):
@@ -198,15 +208,14 @@ def test_keys_reach_everything_and_pause(training: Training, window: Browser) ->
 
 
 def test_strangers_see_switches_and_are_asked_for_the_token(training: Training, window: Browser) -> None:
-    url, _, token = training.await_line(r"live: (\S+)").partition("#token=")
-    window.visit(url)
+    window.visit(training.url)
     window.run("sessionStorage.clear()")
     window.visit("about:blank")
-    window.visit(url)
+    window.visit(training.url)
     wait_until(lambda: window.find("#login").is_displayed(), "it asks for the token", MOST_S)
     assert not window.find("#jobs-part").is_displayed()
     assert has(window, "#fabric text", "s1")
-    window.find("#token").send_keys(token, Keys.ENTER)
+    window.find("#token").send_keys(training.token, Keys.ENTER)
     wait_until(lambda: has(window, ".job h3", "job 1"), "it shows the job", MOST_S)
     assert window.complaints() == []
 
@@ -218,7 +227,7 @@ def test_the_page_shows_several_jobs_and_switches(window: Browser, tmp_path: Pat
     with trained(tmp_path, "--topology", "leaf-spine:2x2x2", "--link", "50mbit", str(script)) as training:
         window.look(1280)
         window.visit("about:blank")
-        window.visit(training.await_line(r"live: (\S+)"))
+        window.visit(f"{training.url}#token={training.token}")
         wait_until(lambda: len(figures(window, 6)) == 8, "it shows the ranks of three jobs", MOST_S)
         wait_until(lambda: len(shown(window, "#fabric .wire.busy")) == 8, "all links are busy", MOST_S)
         assert [text.partition(":")[0] for text in shown(window, ".slots")] == [
@@ -232,11 +241,18 @@ def test_the_page_shows_several_jobs_and_switches(window: Browser, tmp_path: Pat
         assert window.complaints() == []
 
 
-def test_the_url_is_of_this_machine_alone_and_read_only(training: Training) -> None:
-    url = training.await_line(r"live: (\S+)").partition("#")[0]
-    assert url.startswith("http://127.0.0.1:")
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        page = answer.read().decode()
+def test_the_page_is_for_this_machine_alone_and_read_only(training: Training) -> None:
+    assert training.url.startswith("http://127.0.0.1:")
+    assert training.token not in "".join(training.lines)
+    base = training.url.removesuffix("/live")
+    as_operator = {"Authorization": f"Bearer {training.token}"}
+    job = {"workers": 2, "slots": 4}
+    with httpx.Client(base_url=base, trust_env=False, timeout=10, headers=as_operator) as client:
+        assert client.post("/jobs", json=job).status_code == 403
+        assert client.delete("/jobs/1").status_code == 403
+        assert client.get("/overview", headers={"Host": "pages.example"}).status_code == 403
+        assert [each["id"] for each in client.get("/overview").json()["jobs"]] == [1]
+        page = client.get("/live").text
     assert "<form" in page
     assert "method=" not in page
 

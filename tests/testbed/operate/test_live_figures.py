@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the terminal shows of two overviews of a job, without a testbed."""
 
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
 from inagg_contract.documents import Overview
-from inagg_testbed.operate.live import late, news, rank_rates, rendered
+from inagg_testbed.errors import NetworkError
+from inagg_testbed.network.control import ControllerClient
+from inagg_testbed.operate.live import Watch, late, news, rank_rates, rendered
 
 HEALTH: dict[str, Any] = {
     "switch": "connected",
@@ -92,6 +96,14 @@ def test_rates_are_those_between_two_overviews() -> None:
     assert second.resent is None
 
 
+def test_a_rank_that_has_begun_to_count_anew_has_no_rates() -> None:
+    before = overview(10.0, rank(40, 9.0, 100, 10, 50), rank(40, 1.0))
+    after = overview(12.0, rank(4, 0.5, 300, 5, 25), rank(50, 2.0))
+    first, second = rank_rates(before, after, after.jobs[0]).values()
+    assert (first.sums, first.late_s, first.resent, first.goodput) == (None, None, None, None)
+    assert (second.sums, second.late_s) == (5.0, None)
+
+
 def test_the_latest_rank_is_named_and_those_near_it() -> None:
     before = overview(0.0, *(rank(0, 0.0) for _ in range(4)))
     after = overview(1.0, rank(10, 1.0), rank(10, 0.2), rank(10, 0.79), rank(10, 0.9))
@@ -129,3 +141,47 @@ def test_lines_tell_each_change_once() -> None:
     assert news(changing, moved) == ["job 7 (train.py): running, on 2 colocated servers"]
     finished = overview(3.0, rank(0, 0.0), state="finished")
     assert news(moved, finished) == ["job 7 (train.py): finished"]
+
+
+class Answering:
+    """A controller's client. answers: what it gives, in order, the last one for ever. slow: it waits for `go`."""
+
+    def __init__(self, *answers: Overview | Exception, slow: bool = False) -> None:
+        self.answers = list(answers)
+        self.slow = slow
+        self.go = threading.Event()
+        self.asked = threading.Event()
+
+    def overview(self) -> Overview:
+        self.asked.set()
+        if self.slow:
+            self.go.wait(10)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def watching(client: Answering, show: Callable[[Overview, Overview], None]) -> Watch:
+    return Watch(cast(ControllerClient, client), show)
+
+
+def test_a_watch_goes_on_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inagg_testbed.operate.live._INTERVAL_S", 0.0)
+    shown = threading.Event()
+    client = Answering(NetworkError("cannot enter the namespace"), overview(1.0, rank(0, 0.0)))
+    with watching(client, lambda _before, _after: shown.set()):
+        assert shown.wait(10)
+
+
+def test_the_end_of_a_watch_does_not_wait_for_a_slow_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inagg_testbed.operate.live._INTERVAL_S", 0.0)
+    shown: list[Overview] = []
+    client = Answering(overview(1.0, rank(0, 0.0)), slow=True)
+    watch = watching(client, lambda _before, after: shown.append(after))
+    with watch:
+        assert client.asked.wait(10)
+    assert watch._thread.is_alive()  # it waits for the answer still
+    client.go.set()
+    watch._thread.join(10)
+    assert shown == []
