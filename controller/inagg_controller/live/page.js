@@ -14,6 +14,7 @@ const LEAST_LATE_S = 0.001;
 const WORTH_NAMING = 0.25;
 const SVG = "http://www.w3.org/2000/svg";
 const ENDED = ["failed", "finished"];
+const NOT_THE_TOKEN = "This is not the operator's token, which is in the controller's --token-file.";
 
 const at = (id) => document.getElementById(id);
 const seen = []; // overviews of the last seconds
@@ -360,13 +361,21 @@ function showStatus() {
 
 const secret = () => sessionStorage.getItem("inagg-token") ?? "";
 
+/** Use a token from now on. One that a header cannot carry is refused: fetch would fail as without a network. */
+function take(token) {
+  const possible = /^[\x21-\x7e]*$/.test(token);
+  if (possible) sessionStorage.setItem("inagg-token", token);
+  else sessionStorage.removeItem("inagg-token");
+  at("refused").textContent = possible ? "" : NOT_THE_TOKEN;
+}
+
 /** Listen until the stream ends. */
 async function listen() {
   const headers = secret() ? { Authorization: `Bearer ${secret()}` } : {};
   const answer = await fetch("/events", { headers, cache: "no-store" });
   if (answer.status === 401 || answer.status === 403) {
     sessionStorage.removeItem("inagg-token");
-    at("refused").textContent = "This is not the operator's token, which is in the controller's --token-file.";
+    at("refused").textContent = NOT_THE_TOKEN;
     return;
   }
   if (!answer.ok) throw new Error(`the controller answers ${answer.status}`);
@@ -417,15 +426,14 @@ document.addEventListener("keydown", (event) => {
 });
 at("login").addEventListener("submit", (event) => {
   event.preventDefault();
-  sessionStorage.setItem("inagg-token", at("token").value.trim());
+  take(at("token").value.trim());
   at("token").value = "";
-  at("refused").textContent = "";
   stop();
 });
 // A link may carry the token behind #, which browsers do not send.
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
 if (given !== null) {
-  sessionStorage.setItem("inagg-token", given);
+  take(given);
   window.history.replaceState(null, "", location.pathname);
 }
 setInterval(showStatus, 1000);

@@ -215,6 +215,9 @@ def test_strangers_see_switches_and_are_asked_for_the_token(training: Training, 
     wait_until(lambda: window.find("#login").is_displayed(), "it asks for the token", MOST_S)
     assert not window.find("#jobs-part").is_displayed()
     assert has(window, "#fabric text", "s1")
+    window.find("#token").send_keys("tokeń", Keys.ENTER)
+    wait_until(lambda: has(window, "#refused", "not the operator's token"), "it refuses another", MOST_S)
+    wait_until(lambda: has(window, "#status", "inagg "), "it goes on without a token", MOST_S)
     window.find("#token").send_keys(training.token, Keys.ENTER)
     wait_until(lambda: has(window, ".job h3", "job 1"), "it shows the job", MOST_S)
     assert window.complaints() == []

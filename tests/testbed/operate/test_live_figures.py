@@ -3,15 +3,19 @@
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
 from inagg_contract.documents import Overview
+from inagg_testbed.cli.live import shown_live
 from inagg_testbed.errors import NetworkError
 from inagg_testbed.network.control import ControllerClient
+from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.operate.live import Watch, late, news, rank_rates, rendered
+from inagg_testbed.terminal import ProgressView
 
 HEALTH: dict[str, Any] = {
     "switch": "connected",
@@ -185,3 +189,11 @@ def test_the_end_of_a_watch_does_not_wait_for_a_slow_controller(monkeypatch: pyt
     client.go.set()
     watch._thread.join(10)
     assert shown == []
+
+
+def test_it_is_said_that_nothing_is_shown_without_a_controller() -> None:
+    console = Console(width=100)
+    testbed = cast(Testbed, SimpleNamespace(controller=None))
+    with console.capture() as capture, shown_live(testbed, ProgressView(console)):
+        pass
+    assert capture.get() == "--live: this testbed has no controller, so there is nothing to show\n"
