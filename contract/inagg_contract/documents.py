@@ -107,6 +107,7 @@ Seconds = Annotated[float, Field(gt=0, le=_LONGEST_S)]
 State = Annotated[
     str, Field(json_schema_extra={"enum": ["joining", "running", "changing", "failed", "finished"]})
 ]
+ENDED_STATES = ("failed", "finished")
 
 ServerName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
 Priority = Annotated[int, Field(ge=0, le=255)]

@@ -97,13 +97,19 @@ class SwitchCounts:
         """What edge ports of the connected switches have refused, without zeros: switch -> counter -> port -> count."""
         return await self._of_connected(ManagedSwitch.read_edge_refusals)
 
-    async def traffic(self) -> Mapping[str, Mapping[str, Mapping[int, Count]]]:
-        """Packets of jobs by what became of them, and results sent: switch -> counter -> port -> count."""
-        return await self._of_connected(ManagedSwitch.read_traffic)
+    async def traffic(self, most_s: float | None = None) -> Mapping[str, Mapping[str, Mapping[int, Count]]]:
+        """Packets of jobs by what became of them, and results sent: switch -> counter -> port -> count.
 
-    async def admitted(self) -> Mapping[str, Mapping[tuple[int, int], Count]]:
-        """Contributions that the connected switches have admitted: switch -> (job, member number) -> count."""
-        return await self._of_connected(ManagedSwitch.read_admitted)
+        most_s: a switch that takes longer is left out.
+        """
+        return await self._of_connected(ManagedSwitch.read_traffic, most_s=most_s)
+
+    async def admitted(self, most_s: float | None = None) -> Mapping[str, Mapping[tuple[int, int], Count]]:
+        """Contributions that the connected switches have admitted: switch -> (job, member number) -> count.
+
+        most_s: as for `traffic`.
+        """
+        return await self._of_connected(ManagedSwitch.read_admitted, most_s=most_s)
 
     async def displaced(self, at: Placement | None = None) -> Mapping[str, Mapping[tuple[int, bool], Count]]:
         """Contributions that took shared slots from jobs: switch -> (job, whether its sum had expired) -> count.
@@ -120,10 +126,11 @@ class SwitchCounts:
         read: Callable[[ManagedSwitch], _T],
         names: Iterable[str] | None = None,
         failed: dict[str, str] | None = None,
+        most_s: float | None = None,
     ) -> dict[str, _T]:
         """What `read` returns at switches, read at the same time, without those that are not connected or fail.
 
-        names: of the switches; None: all. failed: see `indexed`. A failure is logged, too.
+        names: of the switches; None: all. failed: see `indexed`. A failure is logged, too. most_s: see `traffic`.
         """
         found: dict[str, _T] = {}
 
@@ -131,7 +138,10 @@ class SwitchCounts:
             managed = self._switches[name]
             if managed.connected:
                 try:
-                    found[name] = await managed.read(read)
+                    async with asyncio.timeout(most_s):
+                        found[name] = await managed.read(read)
+                except TimeoutError:
+                    _log.debug("switch %s: its counters could not be read in %s s", name, most_s)
                 except SwitchError as error:
                     _log.warning("switch %s: its counters could not be read: %s", name, error)
                     if failed is not None:

@@ -66,7 +66,11 @@ class RecentLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
-        text = one_line(record.getMessage())[:_LONGEST_LINE]
+        try:
+            text = one_line(record.getMessage())[:_LONGEST_LINE]
+        except Exception:  # it does not reach who logs
+            self.handleError(record)
+            return
         self._lines.append(Line(next(self._numbers), record.created, record.levelname.lower(), text))
 
     def after(self, number: int) -> Sequence[Line]:

@@ -26,7 +26,7 @@ _BRIEF_S = 0.02  # shorter reads do not count
 class ManagedSwitch:
     """A switch. Its methods must be called in the service's loop.
 
-    losses: the injected loss that is in force.
+    losses: the injected loss that is in force. sampled: slot versions that read_slots reads.
     """
 
     def __init__(self, node: SwitchNode, switch: Switch, connection: Connection) -> None:
@@ -34,6 +34,7 @@ class ManagedSwitch:
         self.switch = switch
         self.connection = connection
         self.losses = Losses()
+        self.sampled: Sequence[int] = ()
         self._reads: dict[Callable[[ManagedSwitch], Any], asyncio.Future[Any]] = {}  # that have not begun
         self._paid: dict[Callable[[ManagedSwitch], Any], float] = {}  # when they are at _PART
 
@@ -62,9 +63,9 @@ class ManagedSwitch:
         """See Switch.read_displaced. On the switch's thread."""
         return self.switch.read_displaced()
 
-    async def read_slots(self, versions: Sequence[int]) -> Mapping[int, SlotVersion]:
-        """See Switch.read_slots. Raises SwitchError."""
-        return await self.connection.call(partial(self.switch.read_slots, versions))
+    def read_slots(self) -> Mapping[int, SlotVersion]:
+        """What the sampled slot versions hold. On the switch's thread. Raises SwitchError."""
+        return self.switch.read_slots(self.sampled)
 
     async def read(self, what: Callable[["ManagedSwitch"], _T]) -> _T:
         """What a method of this class reads. Raises SwitchError.

@@ -4,21 +4,25 @@
 import asyncio
 import json
 import logging
+import re
 from typing import Any
 
 import httpx
 import pytest
 
-from inagg_controller.http.overviews import Overviews
+from inagg_controller.http.api import create_app
+from inagg_controller.http.overviews import _MOST_LISTENERS, Overviews
 from inagg_controller.logs import RecentLines
 from inagg_controller.switch.client import Count, SlotVersion
 from tests.controller.launching import Launcher, read_line
 from tests.controller.memory_switch import MemorySwitch
 from tests.controller.serving import (
     OPERATORS_TOKEN,
+    Clock,
     Serving,
     asking,
     run,
+    settle,
     start_job,
 )
 from tests.waiting import wait_until
@@ -86,7 +90,7 @@ def test_an_overview_has_what_slots_hold(serving: Serving, memory_switch: Memory
     assert (lease["members"], lease["contributions"]) == (2, [2, 1, 0, 0, 0, 0, 0, 0])
 
 
-def test_a_switch_that_hides_its_slots_is_asked_once(
+def test_a_switch_that_hides_its_slots_is_asked_once_a_connection(
     serving: Serving, memory_switch: MemorySwitch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -95,13 +99,29 @@ def test_a_switch_that_hides_its_slots_is_asked_once(
     async def body() -> Any:
         async with serving() as (client, service, _):
             await start_job(client)
-            found = Overviews(service, RecentLines())
-            for _ in range(2):
-                found._made_at.clear()  # as if a second had passed
-                overview = await found.latest(operators=True)
-            return overview.jobs[0].leases[0].contributions
+            clock = Clock()
+            overviews = Overviews(service, RecentLines(), clock)
 
-    assert run(body) == ()
+            async def contributions() -> Any:
+                clock.now += 1
+                return [
+                    each.leases[0].contributions
+                    for each in (await overviews.latest(operators=True)).overview.jobs
+                ]
+
+            hidden = [await contributions(), await contributions()]
+            memory_switch.hides_slots = False
+            hidden.append(await contributions())
+            connection = service.switches["s1"].connection
+            memory_switch.restart()
+            await settle(lambda: connection.connects == 2 and connection.state == "connected")
+            number = await start_job(client)
+            clock.now += 1
+            found = (await overviews.latest(operators=True)).overview
+            (job,) = (each for each in found.jobs if each.id == number)
+            return hidden, job.leases[0].contributions
+
+    assert run(body) == ([[()], [()], [()]], (0,) * 8)
     assert [each.message for each in caplog.records if "does not show its slots" in each.message] == [
         "switch s1 does not show its slots: the switch is full"
     ]
@@ -129,7 +149,7 @@ def test_strangers_see_health_alone_and_wrong_tokens_are_refused(serving: Servin
     assert refusals == [403, 403]
 
 
-def test_overviews_of_one_second_are_read_from_the_switches_once(
+def test_overviews_of_one_second_are_read_and_written_once(
     serving: Serving, memory_switch: MemorySwitch
 ) -> None:
     reads: list[Any] = []
@@ -139,13 +159,41 @@ def test_overviews_of_one_second_are_read_from_the_switches_once(
         reads.append(names)
         return read_counters(ports, names)
 
-    async def body() -> None:
-        async with serving() as (client, _, _):
+    async def body() -> list[int]:
+        async with serving() as (_, service, _):
             memory_switch.read_counters = counted  # type: ignore[method-assign]
-            await asyncio.gather(*(client.get("/overview") for _ in range(20)))
+            clock = Clock()
+            overviews = Overviews(service, RecentLines(), clock)
+            counts = []
+            for now in (0.0, 0.5, 1.0):
+                clock.now = now
+                made = await asyncio.gather(*(overviews.latest(operators=True) for _ in range(20)))
+                assert len({id(each.text()) for each in made}) == 1
+                counts.append(sum("started" in (names or ()) for names in reads))
+            return counts
 
-    run(body)
-    assert sum("started" in (names or ()) for names in reads) == 1
+    assert run(body) == [1, 1, 2]
+
+
+@pytest.mark.parametrize("operators", [False, True])
+def test_so_many_listen_at_a_time(serving: Serving, monkeypatch: pytest.MonkeyPatch, operators: bool) -> None:
+    monkeypatch.setitem(_MOST_LISTENERS, operators, 1)
+
+    async def body() -> Any:
+        async with serving() as (_, service, _):
+            app = create_app(service, OPERATORS_TOKEN)
+            headers = as_operator() if operators else {}
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://c", headers=headers) as one:
+                both = [asyncio.ensure_future(one.get("/events")) for _ in range(2)]
+                (refused,), (listening,) = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                service.stop_waiting()  # ends the stream
+                first = (await listening).status_code
+                return refused.result().json(), first, (await one.get("/events")).status_code
+
+    refusal, first, after = run(body)
+    assert (refusal["status"], first, after) == (503, 200, 200)
+    assert "the operator's token, the limit" in refusal["detail"]
 
 
 def test_the_log_keeps_its_last_lines() -> None:
@@ -156,6 +204,13 @@ def test_the_log_keeps_its_last_lines() -> None:
     logging.getLogger("inagg_controller.service").warning("after it")
     assert [line.text for line in lines.after(298)] == ["line\\n298", "line\\n299"]
     assert len(lines.after(0)) == 200
+
+
+def test_a_line_that_cannot_be_written_does_not_reach_who_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = RecentLines()
+    lines.emit(logging.makeLogRecord({"msg": "%d jobs", "args": ("two",)}))
+    assert lines.after(0) == []
+    assert "TypeError: %d format" in capsys.readouterr().err
 
 
 def events_of(answer: httpx.Response) -> Any:
@@ -184,7 +239,7 @@ def test_events_come_each_second_with_new_lines_of_the_log_until_the_controller_
         assert any("job 1 (mine)" in line["text"] for line in after["log"])
         assert not {line["text"] for line in before["log"]} & {line["text"] for line in after["log"]}
         process.terminate()
-        assert list(events) is not None  # the stream ends, whole
+        assert all(event["jobs"] for event in events)  # the stream ends, whole
     wait_until(lambda: process.poll() is not None, "the controller ends")
     assert process.returncode == 0
 
@@ -193,11 +248,12 @@ def test_events_come_each_second_with_new_lines_of_the_log_until_the_controller_
 def test_the_page_loads_nothing_from_elsewhere(serving: Serving, path: str) -> None:
     async def body() -> httpx.Response:
         async with serving() as (_, service, _), asking(service, "10.0.0.9") as stranger:
-            return await stranger.get(path, params={"body": "<script>", "kind": "text/plain"})
+            return await stranger.get(path, params={"body": "injected", "kind": "text/plain"})
 
     answer = run(body)
     assert answer.status_code == 200
-    assert "<script>" not in answer.text
-    assert "default-src 'none'" in answer.headers["content-security-policy"]
-    assert "https://" not in answer.text
-    assert not any(f"http://{host}" in answer.text for host in ("cdn", "fonts", "unpkg"))
+    assert "injected" not in answer.text
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self'" in policy  # neither scripts within the page
+    assert "unsafe" not in policy
+    assert [each for each in re.findall(r"https?://[^\s\"']+", answer.text) if "www.w3.org" not in each] == []

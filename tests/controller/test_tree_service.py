@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -510,3 +511,30 @@ def test_the_metrics_read_all_kinds_at_a_time(fabric: Fabric, monkeypatch: pytes
             assert (await scrape).status_code == 200
 
     run(body)
+
+
+def test_a_switch_that_hangs_hides_its_own_traffic_alone(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inagg_controller.http.overviews._READ_S", 0.2)
+    leaf, go = fabric.switches["leaf1"], threading.Event()
+    read_counters = leaf.read_counters
+
+    def hanging(*arguments: Any) -> Any:
+        go.wait(10)
+        return read_counters(*arguments)
+
+    async def body() -> Any:
+        async with fabric.serving()() as (client, service, _):
+            leaf.read_counters = hanging  # type: ignore[method-assign, assignment]
+            try:
+                found = (await client.get("/overview")).json()
+                next_call = asyncio.ensure_future(service.switches["leaf1"].connection.call(lambda: None))
+                done, _ = await asyncio.wait([next_call], timeout=0.05)
+            finally:
+                go.set()
+            await next_call
+            return {each["switch"] for each in found["ports"]}, done
+
+    # The next call waits for its turn: the one that hangs has not been given up.
+    assert run(body) == ({"leaf2", "spine1", "spine2"}, set())

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import Response
 from fastapi.security import HTTPBearer
 from sse_starlette import EventSourceResponse
+from starlette.types import Receive, Scope, Send
 
 from inagg_contract.documents import Overview
 from inagg_controller.http.guard import WatcherRoute
@@ -46,26 +47,41 @@ def _serving(body: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]
     return serve
 
 
+class _Events(EventSourceResponse):
+    """The overviews of each second, for a client that counts as a listener meanwhile. Raises UnavailableError."""
+
+    def __init__(self, overviews: Overviews, operators: bool) -> None:
+        super().__init__(_events(overviews, operators), send_timeout=_UNREAD_S)
+        self._overviews = overviews
+        self._operators = operators
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See EventSourceResponse."""
+        with self._overviews.listening(operators=self._operators):
+            await super().__call__(scope, receive, send)
+
+
+async def _events(overviews: Overviews, operators: bool) -> AsyncIterator[dict[str, str]]:
+    async for text in overviews.each_second(operators=operators):
+        yield {"event": "overview", "data": text}
+
+
 def overview_router(overviews: Overviews) -> APIRouter:
     """The routes of /overview and /events."""
     router = APIRouter(route_class=WatcherRoute, dependencies=[_TOKEN])
 
-    @router.get("/overview")
-    async def overview(request: Request) -> Overview:
+    @router.get("/overview", response_model=Overview)
+    async def overview(request: Request) -> Response:
         """Switches, links, jobs, ranks, slots and the log in one document, as of the last second. Without the
         operator's token only what GET /health answers."""
-        return await overviews.whole(operators=request.app.state.gate.is_operator(request))
+        found = await overviews.latest(operators=request.app.state.gate.is_operator(request))
+        return Response(found.text(), media_type="application/json")
 
     @router.get("/events", response_class=EventSourceResponse)
     async def events(request: Request) -> EventSourceResponse:
         """The same once a second, as server-sent events of the type `overview`, for as long as the client listens. The
-        log of each event has the lines since the one before. The page at `/live` shows them."""
-        operators = request.app.state.gate.is_operator(request)
-        return EventSourceResponse(_events(overviews, operators), send_timeout=_UNREAD_S)
+        log of each event has the lines since the one before. The page at `/live` shows them. At most 64 clients listen
+        with the operator's token, and 32 without it."""
+        return _Events(overviews, request.app.state.gate.is_operator(request))
 
     return router
-
-
-async def _events(overviews: Overviews, operators: bool) -> AsyncIterator[dict[str, str]]:
-    async for found in overviews.each_second(operators=operators):
-        yield {"event": "overview", "data": found.model_dump_json()}

@@ -6,10 +6,10 @@ An overview is made when somebody asks, and serves all who ask within a second.
 
 import asyncio
 import logging
-import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -27,11 +27,12 @@ from inagg_contract.documents import (
     SlotRange,
     Waits,
 )
-from inagg_controller.errors import SwitchError, SwitchRefusedError
+from inagg_controller.errors import SwitchError, SwitchRefusedError, UnavailableError
 from inagg_controller.http.health_documents import health_of
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.leases import Lease
 from inagg_controller.logs import Line, RecentLines
+from inagg_controller.managed import ManagedSwitch
 from inagg_controller.service import Service
 from inagg_controller.switch.client import Count, SlotVersion
 from inagg_controller.switch.entries import Member
@@ -40,9 +41,9 @@ _log = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
 _MOST_VERSIONS = 256  # of slots, of a switch
-_READ_S = 2.0  # a switch that takes longer is left out
-_ACTIVE = ("joining", "running", "changing")
+_READ_S = 2.0  # a read of a switch that takes longer is left out
 _MOST_ENDED = 20  # jobs
+_MOST_LISTENERS = {False: 32, True: 64}  # by whether they have the operator's token
 
 
 class _Counts(NamedTuple):
@@ -54,39 +55,70 @@ class _Counts(NamedTuple):
     slots: Mapping[str, Mapping[int, SlotVersion]]
 
 
-class Overviews:
-    """Makes the overviews of a service. lines: of its log."""
+class Made:
+    """An overview, without the log. lines: of the log until then. now: when it was made, in seconds of a clock."""
 
-    def __init__(self, service: Service, lines: RecentLines) -> None:
+    def __init__(self, overview: Overview, lines: Sequence[Line], now: float) -> None:
+        self.overview = overview
+        self.lines = lines
+        self.now = now
+        self._texts: dict[int, str] = {}
+
+    def text(self, after: int = 0) -> str:
+        """It as JSON, with the lines of the log after this one: made once for all who have seen the same lines."""
+        if after not in self._texts:
+            lines = [line for line in self.lines if line.number > after]
+            self._texts[after] = _with_log(self.overview, lines).model_dump_json()
+        return self._texts[after]
+
+
+class Overviews:
+    """Makes the overviews of a service. lines: of its log. clock: gives seconds."""
+
+    def __init__(
+        self, service: Service, lines: RecentLines, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._service = service
         self._lines = lines
+        self._clock = clock
         self._making = asyncio.Lock()
-        self._made: dict[bool, Overview] = {}  # by whether it is the operator's
-        self._made_at: dict[bool, float] = {}
-        self._hidden: set[str] = set()  # switches that do not show their slots
+        self._made: dict[bool, Made] = {}  # by whether it is the operator's
+        self._listeners = {False: 0, True: 0}
+        # Switches that do not show their slots: name -> the connect at which that was seen.
+        self._hidden: dict[str, int] = {}
 
-    async def latest(self, *, operators: bool) -> Overview:
-        """An overview of the last second, without the log. operators: with all that the operator may read."""
+    async def latest(self, *, operators: bool) -> Made:
+        """An overview of the last second. operators: with all that the operator may read."""
         async with self._making:
-            now = time.monotonic()
-            if now - self._made_at.get(operators, -math.inf) >= INTERVAL_S * 0.9:
-                self._made[operators] = await self._make(operators)
-                self._made_at[operators] = now
-            return self._made[operators]
+            now, last = self._clock(), self._made.get(operators)
+            if last is None or now - last.now >= INTERVAL_S * 0.9:
+                overview = await self._make(operators)
+                lines = self._lines.after(0) if operators else ()
+                last = self._made[operators] = Made(overview, lines, now)
+            return last
 
-    async def whole(self, *, operators: bool) -> Overview:
-        """The same with the last lines of the log."""
-        found = await self.latest(operators=operators)
-        return _with_log(found, self._lines.after(0)) if operators else found
+    @contextmanager
+    def listening(self, *, operators: bool) -> Iterator[None]:
+        """Count a client that listens while the block runs. Raises UnavailableError if there are too many."""
+        if self._listeners[operators] >= _MOST_LISTENERS[operators]:
+            how = "with" if operators else "without"
+            raise UnavailableError(
+                f"{_MOST_LISTENERS[operators]} clients listen {how} the operator's token, the limit; ask GET /overview"
+            )
+        self._listeners[operators] += 1
+        try:
+            yield
+        finally:
+            self._listeners[operators] -= 1
 
-    async def each_second(self, *, operators: bool) -> AsyncIterator[Overview]:
-        """One overview a second, until the controller stops. Each has the lines of the log since the one before."""
+    async def each_second(self, *, operators: bool) -> AsyncIterator[str]:
+        """One overview a second as JSON, until the controller stops. Each has the lines of the log since the one
+        before."""
         seen = 0
         while not self._service.stopping:
             found = await self.latest(operators=operators)
-            lines = self._lines.after(seen) if operators else []
-            seen = lines[-1].number if lines else seen
-            yield _with_log(found, lines)
+            yield found.text(seen)
+            seen = found.lines[-1].number if found.lines else seen
             await self._service.pause(INTERVAL_S)
 
     async def _make(self, operators: bool) -> Overview:
@@ -94,7 +126,11 @@ class Overviews:
         known: dict[str, Any] = {"at": time.time(), "version": version("inagg"), "operators": operators}
         if not operators:
             return Overview.model_construct(**known, health=health_of(service))
-        counts = await self._read()
+        counts = _Counts(
+            *await asyncio.gather(
+                service.counts.traffic(_READ_S), service.counts.admitted(_READ_S), self._slots()
+            )
+        )
         return Overview.model_construct(
             **known,
             health=health_of(service),
@@ -106,17 +142,8 @@ class Overviews:
             ports=tuple(_ports(counts.traffic)),
         )
 
-    async def _read(self) -> _Counts:
-        """The counters of the connected switches; none if a switch does not answer in time."""
-        counts = self._service.counts
-        try:
-            async with asyncio.timeout(_READ_S):
-                return _Counts(*await asyncio.gather(counts.traffic(), counts.admitted(), self._slots()))
-        except TimeoutError:
-            return _Counts({}, {}, {})
-
     async def _slots(self) -> Mapping[str, Mapping[int, SlotVersion]]:
-        """What some slot versions of running jobs hold, at the connected switches that show it."""
+        """What some slot versions of running jobs hold, at the connected switches that show it in time."""
         wanted: dict[str, list[Lease]] = {}
         for job in self._service.jobs.jobs.values():
             for name, lease in job.placement.leases.items() if job.state == "running" else ():
@@ -125,12 +152,18 @@ class Overviews:
 
         async def read_at(name: str, leases: Sequence[Lease]) -> None:
             managed = self._service.switches[name]
-            versions = [index for lease in leases for index in _sampled(lease, _MOST_VERSIONS // len(leases))]
+            connects = managed.connection.connects
+            if not managed.connected or self._hidden.get(name) == connects:
+                return
+            most = _MOST_VERSIONS // len(leases)
+            managed.sampled = [index for lease in leases for index in _sampled(lease, most)]
             try:
-                if managed.connected and name not in self._hidden:
-                    found[name] = await managed.read_slots(versions)
+                async with asyncio.timeout(_READ_S):
+                    found[name] = await managed.read(ManagedSwitch.read_slots)
+            except TimeoutError:
+                _log.debug("switch %s: its slots could not be read in %g s", name, _READ_S)
             except SwitchRefusedError as error:
-                self._hidden.add(name)
+                self._hidden[name] = connects
                 _log.info("switch %s does not show its slots: %s", name, error)
             except SwitchError as error:
                 _log.debug("switch %s: its slots could not be read: %s", name, error)
@@ -168,7 +201,7 @@ def _shown(service: Service) -> list[Job]:
     """The active jobs, and those that ended last."""
     jobs = service.jobs.jobs.values()
     ended = sorted((job for job in jobs if job.ended), key=lambda job: job.ended_at or 0.0)
-    return [*(job for job in jobs if job.state in _ACTIVE), *ended[-_MOST_ENDED:]]
+    return [*(job for job in jobs if not job.ended), *ended[-_MOST_ENDED:]]
 
 
 def _job(service: Service, job: Job, counts: _Counts) -> OverviewJob:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from inagg_contract.addresses import format_ip
-from inagg_contract.documents import RankTraffic
+from inagg_contract.documents import ENDED_STATES, RankTraffic
 from inagg_contract.ranks import name_job, name_ranks, place
 from inagg_controller.jobs.accounts import Owner
 from inagg_controller.jobs.calls import Comparison, Mismatch, Wait
@@ -113,7 +113,7 @@ class Job:
     @property
     def ended(self) -> bool:
         """True if the job is failed or finished, which are final states."""
-        return self.state in ("failed", "finished")
+        return self.state in ENDED_STATES
 
     @property
     def holds_resources(self) -> bool:

@@ -5,6 +5,7 @@ What a running job had is taken to be in its switches still; whoever connects to
 changing its way begins that again, and a joining one is placed again. Time that a state may last begins anew.
 """
 
+from inagg_contract.documents import ENDED_STATES
 from inagg_controller.fabric.ordinary import OrdinaryTree
 from inagg_controller.jobs.calls import Comparison
 from inagg_controller.jobs.epochs import Epochs
@@ -83,7 +84,7 @@ def numbers_of(states: JobStates, servers: Servers) -> dict[str, int]:
 def _restore_job(
     states: JobStates, supplies: Supplies, record: JobRecord, members: dict[int, Registered], now: float
 ) -> None:
-    ended = record.state in ("failed", "finished")
+    ended = record.state in ENDED_STATES
     placement = _placement(record, record.placement, supplies.servers)
     job = Job(
         id=record.id,

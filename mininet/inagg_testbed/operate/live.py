@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from inagg_contract.documents import Overview, OverviewJob, OverviewRank
+from inagg_contract.documents import ENDED_STATES, Overview, OverviewJob, OverviewRank
 from inagg_contract.ranks import name_job, name_ranks
 from inagg_controller.logs import one_line
 from inagg_testbed.errors import LauncherError
@@ -26,7 +26,6 @@ _KEPT = 5  # overviews; rates are measured over them
 # A rank is named late from this lateness on, and from this share of the latest one's, as in inagg.counters.
 _LEAST_LATE_S = 0.001
 _WORTH_NAMING = 0.25
-_ACTIVE = ("joining", "running", "changing")
 HEADER = ("rank", "host", "state", "sums/s", "late ms", "RTT ms", "window", "sent again", "Mbit/s")
 
 
@@ -93,7 +92,7 @@ def rendered(before: Overview, after: Overview) -> Group:
         if each.state != "connected"
     ]
     for job in after.jobs:
-        if job.state in _ACTIVE:
+        if job.state not in ENDED_STATES:
             rates = rank_rates(before, after, job)
             rows = [_row(each, rates[each.rank]) for each in job.ranks]
             parts += [Text(headline(job, rates)), plain_table(HEADER, rows, text_columns=3)]
@@ -136,7 +135,7 @@ def news(before: Overview | None, after: Overview) -> list[str]:
         if then is not None and (then.state, then.title) == (job.state, job.title):
             continue
         text = f"{name_job(job.id, job.name)}: {job.state}"
-        text += f", on {job.title}" if job.state in _ACTIVE else ""
+        text += f", on {job.title}" if job.state not in ENDED_STATES else ""
         reason = job.changing or job.reason
         lines.append(one_line(f"{text}: {reason}" if reason else text))
     return lines

@@ -34,7 +34,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inagg_contract.aggregation import LEASED, SHARED
-from inagg_contract.documents import DEFAULT_JOB_CLASS, JobStatus, Overview, OverviewRank
+from inagg_contract.documents import DEFAULT_JOB_CLASS, ENDED_STATES, JobStatus, Overview, OverviewRank
 from inagg_contract.ranks import name_job, name_ranks
 from inagg_controller.logs import one_line
 from inagg_testbed.errors import ControllerRefusedError, ControllerUnreachableError
@@ -46,7 +46,6 @@ from inagg_testbed.operate.live import RankRates, late, rank_rates
 from inagg_testbed.terminal import plain_table
 
 Document = dict[str, Any]
-_ACTIVE = ("joining", "running", "changing")
 _SHOWN = {
     *("id", "name", "job_class", "tenant", "priority", "state", "slots", "workers", "reason"),
     *("aggregation", "servers", "chunks", "displaced"),
@@ -406,8 +405,8 @@ def _switch_of(end: str) -> str:
 
 
 def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
-    shown = [job for job in jobs if ended or job["state"] in _ACTIVE]
-    over = len(jobs) - sum(job["state"] in _ACTIVE for job in jobs)
+    shown = [job for job in jobs if ended or job["state"] not in ENDED_STATES]
+    over = sum(job["state"] in ENDED_STATES for job in jobs)
     if not shown:
         yield Text("jobs: none" + (f" now; {over} ended (--all shows them)" if over else ""))
     for job in shown:
