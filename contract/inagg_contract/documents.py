@@ -853,10 +853,19 @@ class SlotRange(Answer):
     contributions: tuple[int, ...] = ()
 
 
+class LateRank(Answer):
+    """A rank that others wait for. late_s: a sum. cause: computation, data loading or network."""
+
+    rank: Rank
+    late_s: float
+    cause: str
+
+
 class OverviewJob(Answer):
     """A job. title: of what sums for it. ways: what has summed for it, the last one last, at most 50; those from before
     the controller's last start are forgotten. changing: why it looks for another way; null: it does not. payload_bytes:
-    of one chunk."""
+    of one chunk. late: the ranks that others have waited for in the last seconds, the latest first; empty too if nobody
+    has watched for so long."""
 
     id: int
     name: str
@@ -874,6 +883,7 @@ class OverviewJob(Answer):
     ways: tuple[JobWay, ...]
     leases: tuple[SlotRange, ...]
     ranks: tuple[OverviewRank, ...]
+    late: tuple[LateRank, ...] = ()
 
 
 class PortTraffic(Answer):

@@ -75,6 +75,31 @@ def test_an_overview_has_jobs_ranks_slots_and_traffic(serving: Serving, memory_s
     ]
 
 
+def test_an_overview_names_ranks_that_were_late_since_somebody_watches(serving: Serving) -> None:
+    async def body() -> Any:
+        async with serving() as (client, service, _):
+            number = await start_job(client)
+            clock = Clock()
+            overviews = Overviews(service, RecentLines(), clock)
+
+            async def late(now: float, *waits: tuple[int, float]) -> Any:
+                for rank, (sums, waited_s) in enumerate(waits):
+                    beat = {"sums": sums, "waited_s": waited_s, "rtt_s": 0.001}
+                    await client.post(f"/jobs/{number}/workers/{rank}/heartbeat", json=beat)
+                clock.now = now
+                (job,) = (await overviews.latest(operators=True)).overview.jobs
+                return [(each.rank, round(each.late_s, 6), each.cause) for each in job.late]
+
+            return [
+                await late(0.0, (10, 5.0), (10, 0.0)),
+                await late(1.0, (20, 5.0), (20, 1.0)),
+                await late(2.0, (5, 0.1), (30, 1.0)),  # it has begun to count anew
+                await late(20.0, (5, 9.0), (30, 1.0)),
+            ]
+
+    assert run(body) == [[], [(0, 0.1, "computation")], [], []]
+
+
 def test_an_overview_has_what_slots_hold(serving: Serving, memory_switch: MemorySwitch) -> None:
     async def body() -> Any:
         async with serving() as (client, service, _):

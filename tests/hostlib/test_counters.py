@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from inagg.counters import Stats, Tally, late_ranks, longest_wait, straggler
+from inagg.counters import Stats, Tally, longest_wait, straggler
+from inagg_contract.lateness import late_ranks
 
 
 def test_the_rank_that_waits_least_is_the_one_waited_for() -> None:

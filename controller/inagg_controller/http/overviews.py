@@ -7,7 +7,7 @@ An overview is made when somebody asks, and serves all who ask within a second.
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -18,6 +18,7 @@ from inagg_contract.constants import WORD_BYTES
 from inagg_contract.counters import JOB_PACKETS, RESULTS_SENT
 from inagg_contract.documents import (
     JobWay,
+    LateRank,
     LogLine,
     Overview,
     OverviewHost,
@@ -27,8 +28,10 @@ from inagg_contract.documents import (
     SlotRange,
     Waits,
 )
+from inagg_contract.lateness import late_ranks
 from inagg_controller.errors import SwitchError, SwitchRefusedError, UnavailableError
 from inagg_controller.http.health_documents import health_of
+from inagg_controller.jobs.calls import Wait
 from inagg_controller.jobs.job import Job
 from inagg_controller.jobs.leases import Lease
 from inagg_controller.logs import Line, RecentLines
@@ -43,6 +46,7 @@ INTERVAL_S = 1.0
 _MOST_VERSIONS = 256  # of slots, of a switch
 _READ_S = 2.0  # a read of a switch that takes longer is left out
 _MOST_ENDED = 20  # jobs
+_LATE_S = 5.0  # in which ranks are late
 _MOST_LISTENERS = {False: 32, True: 64}  # by whether they have the operator's token
 
 
@@ -53,6 +57,39 @@ class _Counts(NamedTuple):
     traffic: Mapping[str, Mapping[str, Mapping[int, Count]]]
     admitted: Mapping[str, Mapping[tuple[int, int], Count]]
     slots: Mapping[str, Mapping[int, SlotVersion]]
+
+
+class _Waits:
+    """What ranks have waited in the last seconds."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, Mapping[int, Mapping[int, Wait]]]] = deque()
+
+    def late(self, jobs: Sequence[Job], now: float) -> Mapping[int, Sequence[LateRank]]:
+        """Job -> the ranks that others have waited for since these jobs were seen before. now: seconds of a clock."""
+        while self._seen and now - self._seen[0][0] > _LATE_S + INTERVAL_S:
+            self._seen.popleft()
+        before = self._seen[0][1] if self._seen else {}
+        self._seen.append((now, {job.id: dict(job.waits) for job in jobs}))
+        return {job.id: _late(before.get(job.id, {}), job) for job in jobs}
+
+
+def _late(before: Mapping[int, Wait], job: Job) -> Sequence[LateRank]:
+    """The late ranks of a job since then; empty if a rank has not reported twice, or has begun to count anew."""
+    if not len(before) == len(job.waits) == job.workers:
+        return ()
+    waits = {
+        rank: {
+            "sums": now.sums - before[rank].sums,
+            "waited_s": now.waited_s - before[rank].waited_s,
+            "loading_s": now.loading_s - before[rank].loading_s,
+            "rtt_s": now.rtt_s,
+        }
+        for rank, now in job.waits.items()
+    }
+    if any(value < 0 for wait in waits.values() for value in wait.values()):
+        return ()
+    return tuple(LateRank.model_construct(**late) for late in late_ranks(waits))
 
 
 class Made:
@@ -83,6 +120,7 @@ class Overviews:
         self._clock = clock
         self._making = asyncio.Lock()
         self._made: dict[bool, Made] = {}  # by whether it is the operator's
+        self._waits = _Waits()
         self._listeners = {False: 0, True: 0}
         # Switches that do not show their slots: name -> the connect at which that was seen.
         self._hidden: dict[str, int] = {}
@@ -131,10 +169,12 @@ class Overviews:
                 service.counts.traffic(_READ_S), service.counts.admitted(_READ_S), self._slots()
             )
         )
+        jobs = _shown(service)
+        late = self._waits.late([job for job in jobs if not job.ended], self._clock())
         return Overview.model_construct(
             **known,
             health=health_of(service),
-            jobs=tuple(_job(service, job, counts) for job in _shown(service)),
+            jobs=tuple(_job(service, job, counts, late.get(job.id, ())) for job in jobs),
             hosts=tuple(
                 OverviewHost.model_construct(name=host.name, ip=format_ip(host.ip), at=str(host.place))
                 for host in service.topology.hosts
@@ -204,7 +244,7 @@ def _shown(service: Service) -> list[Job]:
     return [*(job for job in jobs if not job.ended), *ended[-_MOST_ENDED:]]
 
 
-def _job(service: Service, job: Job, counts: _Counts) -> OverviewJob:
+def _job(service: Service, job: Job, counts: _Counts, late: Sequence[LateRank]) -> OverviewJob:
     placement = job.placement
     leases = {} if placement.freed else placement.leases
     return OverviewJob.model_construct(
@@ -233,6 +273,7 @@ def _job(service: Service, job: Job, counts: _Counts) -> OverviewJob:
         ),
         leases=tuple(_range(job, name, lease, counts.slots.get(name, {})) for name, lease in leases.items()),
         ranks=tuple(_ranks(service, job, counts.admitted)),
+        late=tuple(late),
     )
 
 

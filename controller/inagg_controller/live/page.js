@@ -9,9 +9,6 @@ const LOG_LINES = 500;
 const COLOURS = 8;
 const CELLS = 512; // of a switch's slots, in rows of 64
 const ROW = 64;
-// A rank is named late from this lateness on, and from this share of the latest rank's (inagg.counters.late_ranks).
-const LEAST_LATE_S = 0.001;
-const WORTH_NAMING = 0.25;
 const SVG = "http://www.w3.org/2000/svg";
 const ENDED = ["failed", "finished"];
 const NOT_THE_TOKEN = "This is not the operator's token, which is in the controller's --token-file.";
@@ -105,8 +102,6 @@ function addLateness(figures) {
   const waits = figures.map((each) => each.waited);
   const known = waits.length > 1 && waits.every((each) => each !== null);
   figures.forEach((each) => { each.late = known ? Math.max(...waits) - each.waited : null; });
-  const latest = Math.max(...figures.map((each) => each.late ?? 0));
-  figures.forEach((each) => { each.named = each.late !== null && each.late >= Math.max(LEAST_LATE_S, WORTH_NAMING * latest); });
 }
 
 // --- fabric
@@ -277,25 +272,25 @@ function showJob(job, made, now) {
   made.querySelector(".change").textContent = job.changing ? `Looks for another way: ${job.changing}` : job.reason ?? "";
   const figures = job.ranks.map((each) => rankFigures(job, each.rank));
   addLateness(figures);
+  const late = job.late.map((each) => `rank ${each.rank}${job.ranks[each.rank].host ? ` (${job.ranks[each.rank].host})` : ""}: ${each.cause}`);
   const known = figures.map((each) => each.goodput).filter((each) => each !== null);
   const goodput = known.length ? Math.min(...known) : null;
   const values = sparks.get(job.id) ?? [];
   sparks.set(job.id, [...values, goodput ?? 0].slice(-KEPT));
   const rates = figures.map((each) => each.sums).filter((each) => each !== null);
   const sums = rates.length ? Math.min(...rates) : null;
-  const late = job.ranks.filter((_, n) => figures[n].named).map((each) => `rank ${each.rank}${each.host ? ` (${each.host})` : ""}`);
   const shown = [["goodput", `${number(goodput)} Mbit/s`, spark(sparks.get(job.id))], ["sums", `${number(sums)} /s`],
     ["late", late.length ? late.join(", ") : "nobody"]];
   fill(made.querySelector(".figures"), over ? [] : shown.map(([name, text, more]) =>
     element("div", {}, element("dt", {}, name), element("dd", {}, text), more ?? null)));
   made.querySelector(".scroll").hidden = over;
-  fill(made.querySelector("tbody"), job.ranks.map((each, n) => rankRow(each, figures[n])));
+  fill(made.querySelector("tbody"), job.ranks.map((each, n) => rankRow(each, figures[n], job.late.some((late) => late.rank === each.rank))));
   made.querySelector(".history").hidden = !job.ways.length;
   fill(made.querySelector(".ways"), job.ways.map((way) => element("li", {}, `${clock(now - way.ago_s)} ${way.title}${
     way.reason ? `, after ${number(way.taken_s)} s: ${way.reason}` : ""}`)));
 }
 
-function rankRow(rank, figures) {
+function rankRow(rank, figures, late) {
   const traffic = rank.traffic;
   const state = rank.reason ? `${rank.state}: ${rank.reason}` : rank.state;
   const age = rank.heartbeat_age_s;
@@ -303,7 +298,7 @@ function rankRow(rank, figures) {
   return row([
     String(rank.rank), rank.host || rank.ip || "–", rank.at ?? "–", [state, rank.state === "lost" ? "bad reason" : ""],
     [age === null ? "–" : `${number(age)} s`, age > 1.5 ? "number warn" : "number"], [number(figures.sums), "number"],
-    [milliseconds(figures.waited), "number"], [milliseconds(figures.late), figures.named ? "number late" : "number"],
+    [milliseconds(figures.waited), "number"], [milliseconds(figures.late), late ? "number late" : "number"],
     [milliseconds(rtt), "number"], [traffic ? `${traffic.window} of ${traffic.window_limit}` : "–", "number"],
     [figures.loss === null ? "–" : `${number(100 * figures.loss, 2)}%`, figures.loss > 0.001 ? "number warn" : "number"],
     [number(figures.goodput), "number"],

@@ -37,7 +37,7 @@ from torch.optim import Optimizer
 
 from inagg import hooks, spans, takeover
 from inagg.at_exit import living
-from inagg.counters import REDUCTIONS, Stats, Tally, difference, late_ranks
+from inagg.counters import REDUCTIONS, Stats, Tally, difference
 from inagg.errors import ConfigurationError
 from inagg.explanation import explain_figures
 from inagg.loading import loading_s
@@ -48,6 +48,7 @@ from inagg_baselines import collectives, exchanges
 from inagg_baselines.attachment import attach
 from inagg_baselines.catalog import Architecture
 from inagg_baselines.theory import Racks
+from inagg_contract.lateness import late_ranks
 from inagg_testbed.compare.ways import Way
 from inagg_testbed.events import EventLog, sent_segments, tcp_timeouts
 from inagg_testbed.network.interfaces import interface_bytes

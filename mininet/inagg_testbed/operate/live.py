@@ -23,9 +23,6 @@ _log = logging.getLogger(__name__)
 _INTERVAL_S = 1.0
 _END_S = 0.5  # for a request under way
 _KEPT = 5  # overviews; rates are measured over them
-# A rank is named late from this lateness on, and from this share of the latest one's, as in inagg.counters.
-_LEAST_LATE_S = 0.001
-_WORTH_NAMING = 0.25
 HEADER = ("rank", "host", "state", "sums/s", "late ms", "RTT ms", "window", "sent again", "Mbit/s")
 
 
@@ -77,13 +74,6 @@ def rank_rates(before: Overview, after: Overview, job: OverviewJob) -> Mapping[i
     return found
 
 
-def late(rates: Mapping[int, RankRates]) -> list[int]:
-    """The ranks that others wait for, the latest first."""
-    known = {rank: each.late_s for rank, each in rates.items() if each.late_s is not None}
-    least_s = max(_LEAST_LATE_S, _WORTH_NAMING * max(known.values(), default=0.0))
-    return [rank for rank in sorted(known, key=known.__getitem__, reverse=True) if known[rank] >= least_s]
-
-
 def rendered(before: Overview, after: Overview) -> Group:
     """The active jobs, and their ranks as a table."""
     parts: list[RenderableType] = [
@@ -95,15 +85,16 @@ def rendered(before: Overview, after: Overview) -> Group:
         if job.state not in ENDED_STATES:
             rates = rank_rates(before, after, job)
             rows = [_row(each, rates[each.rank]) for each in job.ranks]
-            parts += [Text(headline(job, rates)), plain_table(HEADER, rows, text_columns=3)]
+            parts += [Text(headline(job)), plain_table(HEADER, rows, text_columns=3)]
     return Group(*parts)
 
 
-def headline(job: OverviewJob, rates: Mapping[int, RankRates]) -> str:
+def headline(job: OverviewJob) -> str:
     """A job in one line."""
     text = f"{name_job(job.id, job.name)}: {job.state}"
     text += f", looks for another way: {job.changing}" if job.changing else f" on {job.title}"
-    return one_line(text + (f"; {name_ranks(ranks)} late" if (ranks := late(rates)) else ""))
+    late = [each.rank for each in job.late]
+    return one_line(text + (f"; {name_ranks(late)} late" if late else ""))
 
 
 def _row(rank: OverviewRank, rates: RankRates) -> tuple[str, ...]:

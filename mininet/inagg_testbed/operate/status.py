@@ -42,7 +42,7 @@ from inagg_testbed.network.control import ControllerClient, controller_of, has_c
 from inagg_testbed.network.fabric import CONTROL_PORT, STAR, Fabric
 from inagg_testbed.network.lifecycle import Manifest
 from inagg_testbed.network.traffic import PortBytes, link_bytes, port_bytes
-from inagg_testbed.operate.live import RankRates, late, rank_rates
+from inagg_testbed.operate.live import RankRates, rank_rates
 from inagg_testbed.terminal import plain_table
 
 Document = dict[str, Any]
@@ -195,7 +195,7 @@ def _job(
     return {
         **job.model_dump(include=_SHOWN),
         "changing": None if seen is None else seen.changing,
-        "late": late(rates),
+        "late": [] if seen is None else [each.rank for each in seen.late],
         "ranks": [
             {
                 **_rank(before, job, rank, seconds),

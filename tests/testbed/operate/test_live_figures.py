@@ -14,7 +14,7 @@ from inagg_testbed.cli.live import shown_live
 from inagg_testbed.errors import NetworkError
 from inagg_testbed.network.control import ControllerClient
 from inagg_testbed.network.testbed import Testbed
-from inagg_testbed.operate.live import Watch, late, news, rank_rates, rendered
+from inagg_testbed.operate.live import Watch, news, rank_rates, rendered
 from inagg_testbed.terminal import ProgressView
 
 HEALTH: dict[str, Any] = {
@@ -108,24 +108,10 @@ def test_a_rank_that_has_begun_to_count_anew_has_no_rates() -> None:
     assert (second.sums, second.late_s) == (5.0, None)
 
 
-def test_the_latest_rank_is_named_and_those_near_it() -> None:
-    before = overview(0.0, *(rank(0, 0.0) for _ in range(4)))
-    after = overview(1.0, rank(10, 1.0), rank(10, 0.2), rank(10, 0.79), rank(10, 0.9))
-    rates = rank_rates(before, after, after.jobs[0])
-    assert late(rates) == [1, 2]
-
-
-def test_nobody_is_late_by_less_than_a_millisecond_or_in_no_sums() -> None:
-    before = overview(0.0, rank(0, 0.0), rank(0, 0.0))
-    after = overview(1.0, rank(10, 0.005), rank(10, 0.0))
-    assert late(rank_rates(before, after, after.jobs[0])) == []
-    idle = overview(2.0, rank(10, 0.005), rank(10, 0.0))
-    assert late(rank_rates(after, idle, idle.jobs[0])) == []
-
-
 def test_a_terminal_shows_ranks_and_who_is_late() -> None:
     before = overview(0.0, rank(0, 0.0), rank(0, 0.0))
-    after = overview(1.0, rank(10, 0.5, 100, 2, 90), rank(10, 0.0))
+    late = [{"rank": 1, "late_s": 0.05, "cause": "computation"}]
+    after = overview(1.0, rank(10, 0.5, 100, 2, 90), rank(10, 0.0), late=late)
     console = Console(width=100)
     with console.capture() as capture:
         console.print(rendered(before, after))
