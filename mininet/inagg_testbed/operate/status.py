@@ -431,16 +431,19 @@ def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
                 str(each["rank"]),
                 one_line(each["host"] or "-"),
                 each["address"] or "-",
-                one_line(each["state"]),
+                each["state"].partition(":")[0],
                 *((_shown(each["packets"]), _shown(each["packets_per_s"])) if not live else _live(each)),
             )
             for each in job["ranks"]
         ]
         figures = _LIVE_HEADER if live else ("contributions", "a second")
         yield plain_table(("rank", "host", "address", "state", *figures), rows, text_columns=4)
+        for each in job["ranks"]:
+            if ":" in each["state"]:  # the reason comes from a host
+                yield Text(f"rank {each['rank']}: {one_line(each['state'])}")
 
 
-_LIVE_HEADER = ("contributions", "a second", "sums/s", "late ms", "RTT ms", "window", "again", "Mbit/s")
+_LIVE_HEADER = ("contributions", "a second", "sums/s", "late\nms", "RTT\nms", "window", "again", "Mbit/s")
 
 
 def _live(rank: Document) -> tuple[str, ...]:

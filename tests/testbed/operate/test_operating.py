@@ -556,7 +556,8 @@ def test_a_rank_that_is_killed_is_shown_as_lost(testbed: Up, job: list["subproce
 
     wait_until(failed, "the job has failed", timeout_s=60)
     text = inagg("status", "--run", testbed.run, "--interval", "0.1", "--all").stdout
-    assert re.search(r"1 +h2 +10\.0\.0\.2 +lost: ", text), text
+    assert re.search(r"1 +h2 +10\.0\.0\.2 +lost ", text), text
+    assert "rank 1: lost: its process has ended" in text
     assert "jobs: none now; 1 ended" in inagg("status", "--run", testbed.run, "--interval", "0.1").stdout
 
 
