@@ -254,7 +254,7 @@ def test_figures_of_another_version_of_a_program_are_not_taken(tmp_path: Path) -
     program.write_text(PROGRAM + "# changed\n")
     done = compare(tmp_path / "results", *options)
     assert done.exit_code == 1
-    assert "another program_sha256" in " ".join(done.output.split())
+    assert "train.py has changed since" in " ".join(done.output.split())
 
 
 def test_a_mistyped_option_does_not_take_the_folder(tmp_path: Path) -> None:

@@ -160,7 +160,8 @@ def test_the_page_shows_a_training_and_how_it_outlives_its_switch(
         lambda: has(window, ".heat", "job 1 (digits.py), 256 of 256 versions"), "it shows slots", MOST_S
     )
     wait_until(lambda: has(window, ".heat title", "2 of 2 contributions"), "sums are complete", MOST_S)
-    assert len(window.run("return [...document.querySelectorAll('#fabric .wire.busy')]")) == 2
+    busy = "return document.querySelectorAll('#fabric .wire.busy').length"
+    wait_until(lambda: window.run(busy) == 2, "both links are busy", MOST_S)
     assert window.run("return document.documentElement.scrollWidth <= window.innerWidth")
     assert [found for found in window.contrasts() if found[1] < 4.5] == []
     window.picture(tmp_path / "running.png")
