@@ -14,7 +14,7 @@ from inagg_testbed.compare.prediction import payoffs, predictions
 from inagg_testbed.demo.run import Demo, DemoResult, TrainingResult
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network.links import LinkSpec
-from inagg_testbed.report.record import FILE, first_problem, read_record
+from inagg_testbed.report.record import FILE, first_problem, read_document, read_record
 
 _COMPARISON = "compare.json"
 
@@ -22,7 +22,7 @@ _COMPARISON = "compare.json"
 def advice(folder: Path) -> Iterator[str]:
     """Lines on a run of `inagg compare` or `inagg demo`. Raises ConfigurationError, which says what is missing."""
     if (folder / _COMPARISON).is_file():
-        yield from _on_comparison(_read(folder / _COMPARISON))
+        yield from _on_comparison(read_document(folder / _COMPARISON, ComparisonFigures))
         return
     if (folder / FILE).is_file():
         record = read_record(folder)
@@ -44,15 +44,6 @@ def advice(folder: Path) -> Iterator[str]:
     raise ConfigurationError(
         f"{folder} has neither {_COMPARISON} of `inagg compare` nor {FILE} of `inagg demo`"
     )
-
-
-def _read(path: Path) -> ComparisonFigures:
-    try:
-        return ComparisonFigures.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise ConfigurationError(f"{path}: {first_problem(error)}") from error
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _on_comparison(comparison: ComparisonFigures) -> Iterator[str]:

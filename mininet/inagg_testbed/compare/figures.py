@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from inagg_testbed.compare import groups as groups_of_mesh
-from inagg_testbed.compare.groups import GroupFigures, group_figures
+from inagg_testbed.compare.groups import GroupFigures, group_figures, theory_of_calls
 from inagg_testbed.compare.plan import Compare, Until
 from inagg_testbed.compare.surroundings import NOTHING_SEEN, Surroundings
 from inagg_testbed.compare.timeline import StepTimeline, read_steps, typical
@@ -268,7 +267,7 @@ def summarise(
         theory, element_bytes = way.theory(compare.fabric.size, compare.racks)
         theory_bytes, theory_steps = theory.share * element_bytes * elements, theory.steps
     else:
-        theory_bytes, theory_steps = groups_of_mesh.theory(calls, way, len(seconds[1:]))
+        theory_bytes, theory_steps = theory_of_calls(calls, way, len(seconds[1:]))
     by_rank = {rank: [event for other, event in steps if other == rank] for rank, _ in steps}
     return RunFigures(
         way=way.text,

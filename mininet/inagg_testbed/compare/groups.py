@@ -63,7 +63,9 @@ def group_figures(of_ranks: Sequence[Sequence[Mapping[str, Any]]], steps: int) -
     ]
 
 
-def theory(of_ranks: Sequence[Sequence[Mapping[str, Any]]], way: Way, steps: int) -> tuple[float, float]:
+def theory_of_calls(
+    of_ranks: Sequence[Sequence[Mapping[str, Any]]], way: Way, steps: int
+) -> tuple[float, float]:
     """Bytes on the busiest link in a step without headers, and messages that wait for one another in a sum.
 
     of_ranks: as of `group_figures`; sums by ring or inagg.

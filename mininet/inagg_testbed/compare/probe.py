@@ -231,7 +231,7 @@ class Probe:
         self._spans.end_step(now.seconds)
         if self._last is None:
             self._check_program()
-            stats = [group.stats() for group in self._measured()]
+            stats = [group.stats() for group in self._measured().values()]
             self._before = stats, sent_segments(), tcp_timeouts(), _other_threads()
             self._log.write("begin", elements=sum(_elements(model) for model in self._models))
         else:
@@ -246,7 +246,9 @@ class Probe:
             raise ConfigurationError(
                 "the program has made no process group before its optimizer's first step"
             )
-        if self._way.backend is not None and any(group.path == "inner" for group in self._measured()):
+        if self._way.backend is not None and any(
+            group.path == "inner" for group in self._measured().values()
+        ):
             raise ConfigurationError(f"--with {self._way}: gloo does the sums instead; the log says why")
         if self._models or self._way.gloo_sums or (self._way.baseline is None and not self._way.feedback):
             return
@@ -287,16 +289,16 @@ class Probe:
         """That of the model, else the world."""
         return self._models[0].process_group if self._models else dist.group.WORLD
 
-    def _measured(self) -> list[Any]:
-        return list(self._groups.values()) or [self._group()]
+    def _measured(self) -> Mapping[str, Any]:
+        return self._groups or {"": self._group()}
 
     def _report(self) -> None:
         """Write what the groups have seen since the first step, once."""
         if self._before is None:
             return
         (stats, (segments, again), timeouts, threads), self._before = self._before, None
-        groups = []
-        for before, group in zip(stats, self._measured(), strict=True):
+        named, groups = self._measured(), []
+        for before, group in zip(stats, named.values(), strict=True):
             group.catch_up()
             groups.append(difference(before, Stats(group.stats)))
         since = max(groups, key=lambda each: _reduced(each, "seconds"))
@@ -315,7 +317,6 @@ class Probe:
             switch_rtt_s=since.get("least_rtt_s"),
             serving=asdict(busiest(threads, _other_threads())),
         )
-        named = self._groups or {"": self._group()}
         self._log.write(
             "groups",
             groups=[

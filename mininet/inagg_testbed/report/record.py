@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -24,6 +24,8 @@ FILE, PAGE = "report.json", "report.html"
 Kind = Literal["demo", "allreduce", "suite", "compare"]
 _WRITERS = "`inagg demo`, `inagg compare`, `inagg bench allreduce` and `inagg bench suite` write it"
 _SHOWN = 8  # files that an error names
+
+_Kind = TypeVar("_Kind")
 
 
 def command_line() -> list[str]:
@@ -90,13 +92,22 @@ def read_record(folder: Path) -> Record:
     path = folder / FILE
     if not path.is_file():
         raise ConfigurationError(f"{folder}: no {FILE} ({_WRITERS}); {_contents(folder)}")
+    found = read_document(path, Record, wrong=f"{{}}; {_WRITERS}")
+    return replace(found, figures=_figures(found.figures))
+
+
+def read_document(path: Path, kind: type[_Kind], wrong: str = "{}") -> _Kind:
+    """A file of JSON, as a model of pydantic's or a dataclass.
+
+    wrong: what the error says of a file that is not of this kind, with {} for its first fault. Raises
+    ConfigurationError.
+    """
     try:
-        found = TypeAdapter(Record).validate_json(path.read_bytes())
+        return TypeAdapter(kind).validate_json(path.read_bytes())
     except ValidationError as error:
-        raise ConfigurationError(f"{path}: {first_problem(error)}; {_WRITERS}") from error
+        raise ConfigurationError(f"{path}: {wrong.format(first_problem(error))}") from error
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
-    return replace(found, figures=_figures(found.figures))
 
 
 def first_problem(error: ValidationError) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from inagg.spans import Span, Step, common_steps
 from inagg_testbed.errors import ConfigurationError
-from inagg_testbed.report.record import first_problem
+from inagg_testbed.report.record import read_document
 
 
 class _Clock(BaseModel):
@@ -53,7 +53,9 @@ class RankTrace:
 
 def read_ranks(folder: Path) -> list[RankTrace]:
     """What the ranks have written into a folder, by rank. Raises ConfigurationError."""
-    found = sorted((_read(path) for path in folder.glob("rank*.json")), key=lambda one: one.rank)
+    paths = folder.glob("rank*.json")
+    documents = (read_document(path, _Document, wrong="not the trace of a rank: {}") for path in paths)
+    found = sorted(documents, key=lambda one: one.rank)
     if not found:
         raise ConfigurationError(
             f"no rank has written a trace into {folder}: its program made no group of inagg's (--take-over gloo takes "
@@ -82,15 +84,6 @@ def last_steps(ranks: Sequence[RankTrace], count: int) -> list[int]:
             "torch.optim returns from step)"
         )
     return common[-count:]
-
-
-def _read(path: Path) -> _Document:
-    try:
-        return _Document.model_validate_json(path.read_text())
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
-    except ValidationError as error:
-        raise ConfigurationError(f"{path}: not the trace of a rank: {first_problem(error)}") from error
 
 
 def _clocks(found: Sequence[_Document]) -> dict[str, _Clock]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from inagg_testbed.compare.groups import group_figures, theory
+from inagg_testbed.compare.groups import group_figures, theory_of_calls
 from inagg_testbed.compare.ways import Way
 
 STEPS = 10
@@ -60,6 +60,6 @@ def test_all_paths_of_a_dimension_are_named() -> None:
     ],
 )
 def test_the_busiest_link_carries_sums_and_messages(way: str, sums: float) -> None:
-    size, messages = theory([rank(100, 300), rank(400, 0)], Way.parse(way), STEPS)
+    size, messages = theory_of_calls([rank(100, 300), rank(400, 0)], Way.parse(way), STEPS)
     assert size == pytest.approx(sums + 40)
     assert messages == pytest.approx((20 * 6 + 80 * 2) / 100 if way == "ring" else 1)
